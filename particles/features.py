@@ -1,0 +1,341 @@
+"""Features phi(x; omega_k): the one place where a particle becomes a function of the data.
+
+Written once over NumPy and torch. A feature gives `width` numbers per particle and carries no N^-1/2: the kernel of N particles is
+K_N(x, x') = (1/N) sum_k sum_c phi_c(x; omega_k) phi_c(x'; omega_k). Shapes: x (..., n, dim), omega (..., particle, particle_dim),
+phi (..., n, width, particle); leading axes broadcast as in a matrix product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from jaxtyping import Num
+
+from particles.arrays import Array, is_torch, namespace, positive
+
+
+class Feature:
+    """A map from a point and a particle to `width` numbers; subclasses are frozen dataclasses.
+
+    Attributes
+    ----------
+    name : short name accepted by `as_feature`.
+    width : numbers per particle.
+    signed : whether a feature can be negative (then a kernel denominator can vanish).
+    many_body : whether a feature depends on all particles, not only on its own (normalisation over the particles).
+    """
+
+    name: ClassVar[str]
+    width: ClassVar[int] = 1
+    signed: ClassVar[bool] = True
+
+    @property
+    def many_body(self) -> bool:
+        return False
+
+    def particle_dim(self, dim: int) -> int:
+        """Numbers that describe one particle when the data have `dim` columns."""
+        return dim
+
+    def describe(self) -> dict[str, Any]:
+        """The constructor's name and arguments, as JSON values."""
+        return {"name": type(self).__name__, **asdict(self)}  # type: ignore[call-overload]
+
+    def __call__(self, x: Num[Array, "... n dim"], omega: Num[Array, "... particle pd"]) -> Num[Array, "... n width particle"]:
+        """phi (..., n, width, particle). Raises ValueError if omega's last axis does not fit x's."""
+        raise NotImplementedError
+
+    def scaled(self, x: Num[Array, "... n dim"], omega: Num[Array, "... particle pd"]) -> tuple[Array, Array]:
+        """(log_scale (..., n), bounded phi) with true features exp(log_scale)[..., None, None] * phi; never overflows.
+
+        log_scale is zero for signed features. Differentiable by torch; the scale of a positive feature is a constant there, which
+        leaves every derivative of the product right.
+        """
+        phi = self(x, omega)
+        return namespace(phi).zeros_like(phi[..., 0, 0]), phi
+
+    def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """phi and the function cotangent -> gradient in omega of sum(cotangent * phi), which reuses the forward pass.
+
+        x (n, dim), omega (particle, pd) or (chain, particle, pd); the cotangent has phi's shape, the gradient omega's.
+        """
+        raise NotImplementedError
+
+    def kernel(self, x: Array, x2: Array, omega: Array) -> Array:
+        """K_N (..., n, n2), the mean over particles of the features' products."""
+        xp = namespace(x, x2, omega)
+        (scale, phi), (scale2, phi2) = self.scaled(x, omega), self.scaled(x2, omega)
+        gram = _flat(phi) @ _flat(phi2).swapaxes(-1, -2) / omega.shape[-2]
+        return gram if self.signed else gram * xp.exp(scale[..., :, None] + scale2[..., None, :])
+
+    def _phase(self, x: Array, omega: Array) -> Array:
+        """omega . x, (..., n, particle), after a check of the shapes."""
+        expected = self.particle_dim(x.shape[-1])
+        if omega.shape[-1] != expected:
+            raise ValueError(f"omega must have {expected} numbers per particle for {type(self).__name__} and x of shape {tuple(x.shape)}, "
+                             f"got shape {tuple(omega.shape)}")  # fmt: skip
+        return x @ omega.swapaxes(-1, -2)
+
+
+def _flat(phi: Array) -> Array:
+    return phi.reshape(*phi.shape[:-2], phi.shape[-2] * phi.shape[-1])
+
+
+def _pair(first: Array, second: Array) -> Array:
+    return namespace(first).stack((first, second), -2)
+
+
+def _rows(cotangent: Array, x: Array) -> Array:
+    """sum_i cotangent_ik x_i, (..., particle, dim)."""
+    return cotangent.swapaxes(-1, -2) @ x
+
+
+@dataclass(frozen=True)
+class FourierPair(Feature):
+    """(cos w.x, sin w.x): K_N(x, x') = mean cos w_k.(x - x'), the stationary kernels (Bochner; Rahimi and Recht 2007)."""
+
+    name: ClassVar[str] = "fourier"
+    width: ClassVar[int] = 2
+
+    def __call__(self, x: Array, omega: Array) -> Array:
+        xp, z = namespace(x, omega), self._phase(x, omega)
+        return _pair(xp.cos(z), xp.sin(z))
+
+    def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        phi = self(x, omega)
+
+        def pullback(cotangent: Array) -> Array:
+            return _rows(phi[..., 0, :] * cotangent[..., 1, :] - phi[..., 1, :] * cotangent[..., 0, :], x)
+
+        return phi, pullback
+
+
+@dataclass(frozen=True)
+class FourierPhase(Feature):
+    """sqrt 2 cos(w.x + b) with particle (w, b): the paper's random Fourier instance (Coulomb paper, Lemma 3)."""
+
+    name: ClassVar[str] = "phase"
+
+    def particle_dim(self, dim: int) -> int:
+        return dim + 1
+
+    def _phase(self, x: Array, omega: Array) -> Array:
+        if omega.shape[-1] != x.shape[-1] + 1:
+            return super()._phase(x, omega)  # raises
+        return x @ omega[..., :-1].swapaxes(-1, -2) + omega[..., None, :, -1]
+
+    def __call__(self, x: Array, omega: Array) -> Array:
+        return math.sqrt(2) * namespace(x, omega).cos(self._phase(x, omega))[..., None, :]
+
+    def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        xp, z = namespace(x, omega), self._phase(x, omega)
+        slope = -math.sqrt(2) * xp.sin(z)
+
+        def pullback(cotangent: Array) -> Array:
+            dz = slope * cotangent[..., 0, :]
+            return xp.concatenate((_rows(dz, x), dz.sum(-2)[..., None]), -1)
+
+        return math.sqrt(2) * xp.cos(z)[..., None, :], pullback
+
+
+@dataclass(frozen=True)
+class NonstationaryPair(Feature):
+    """(cos w1.x + cos w2.x, sin w1.x + sin w2.x)/2 with particle (w1, w2): Yaglom's kernels (Flexformer_n, sums form, sigma = 1)."""
+
+    name: ClassVar[str] = "nonstationary"
+    width: ClassVar[int] = 2
+
+    def particle_dim(self, dim: int) -> int:
+        return 2 * dim
+
+    def _phases(self, x: Array, omega: Array) -> tuple[Array, Array]:
+        dim = x.shape[-1]
+        if omega.shape[-1] != 2 * dim:
+            self._phase(x, omega)  # raises
+        return x @ omega[..., :dim].swapaxes(-1, -2), x @ omega[..., dim:].swapaxes(-1, -2)
+
+    def __call__(self, x: Array, omega: Array) -> Array:
+        xp, (z1, z2) = namespace(x, omega), self._phases(x, omega)
+        return _pair(xp.cos(z1) + xp.cos(z2), xp.sin(z1) + xp.sin(z2)) / 2
+
+    def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        xp, phases = namespace(x, omega), self._phases(x, omega)
+        waves = [(xp.cos(z), xp.sin(z)) for z in phases]
+
+        def pullback(cotangent: Array) -> Array:
+            grads = [_rows(c * cotangent[..., 1, :] - s * cotangent[..., 0, :], x) for c, s in waves]
+            return xp.concatenate(grads, -1) / 2
+
+        return _pair(waves[0][0] + waves[1][0], waves[0][1] + waves[1][1]) / 2, pullback
+
+
+class _Positive(Feature):
+    """A positive feature given by its logarithm as a function of z = omega . x, optionally normalised over the particles.
+
+    Logarithms keep relative accuracy where the feature itself would underflow, so a normalised feature is right for any x.
+    """
+
+    signed: ClassVar[bool] = False
+    renormalise: bool = False
+
+    @property
+    def many_body(self) -> bool:
+        return self.renormalise
+
+    def _offset(self, x: Array) -> Array | float:
+        """A part of log phi that is the same for all particles, (..., n)."""
+        return 0.0
+
+    def _log(self, z: Array) -> Array:
+        raise NotImplementedError
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        """d log phi / dz."""
+        raise NotImplementedError
+
+    def _scaled(self, x: Array, log: Array) -> tuple[Array, Array]:
+        """(log_scale (..., n), exp(log) with largest entry 1), without torch's history in the scale unless it normalises."""
+        xp = namespace(log)
+        top = xp.amax(log.detach() if is_torch(log) else log, axis=-1)
+        phi = xp.exp(log - top[..., None])
+        if self.renormalise:
+            return 0.5 * math.log(log.shape[-1]) - xp.log(phi.sum(-1)), phi
+        return top + self._offset(x), phi
+
+    def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
+        scale, phi = self._scaled(x, self._log(self._phase(x, omega)))
+        return scale, phi[..., None, :]
+
+    def __call__(self, x: Array, omega: Array) -> Array:
+        scale, phi = self._scaled(x, self._log(self._phase(x, omega)))
+        return (namespace(phi).exp(scale)[..., None] * phi)[..., None, :]
+
+    def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        z = self._phase(x, omega)
+        log = self._log(z)
+        scale, phi = self._scaled(x, log)
+        phi = namespace(phi).exp(scale)[..., None] * phi
+
+        def pullback(cotangent: Array) -> Array:
+            weighted = phi * cotangent[..., 0, :]
+            if self.renormalise:  # phi = sqrt(M) softmax(log)
+                weighted = weighted - phi * weighted.sum(-1)[..., None] / math.sqrt(phi.shape[-1])
+            return _rows(weighted * self._slope(z, log), x)
+
+        return phi[..., None, :], pullback
+
+
+@dataclass(frozen=True)
+class PositiveExponential(_Positive):
+    """exp(w.x - |x|^2/2): unbiased for exp(x.x') when w ~ N(0, I) (FAVOR+; Choromanski et al. 2021, Lemma 1)."""
+
+    name: ClassVar[str] = "positive"
+
+    def _offset(self, x: Array) -> Array:
+        return -0.5 * (x * x).sum(-1)
+
+    def _log(self, z: Array) -> Array:
+        return z
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        return namespace(z).ones_like(z)
+
+
+@dataclass(frozen=True)
+class _Tempered(_Positive):
+    """A positive feature of w.x/temperature with a floor; `renormalise` makes the sum over the M particles sqrt(M) per point."""
+
+    temperature: float = 1.0
+    floor: float = 0.0
+    renormalise: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", positive(self.temperature, "temperature"))
+        object.__setattr__(self, "floor", positive(self.floor, "floor", zero=True))
+        if not isinstance(self.renormalise, bool):
+            raise ValueError(f"renormalise must be True or False, got {self.renormalise!r}")
+
+
+@dataclass(frozen=True)
+class Softplus(_Tempered):
+    """log(1 + exp(w.x/temperature)) + floor (Coulomb paper, App. D "softplus")."""
+
+    name: ClassVar[str] = "softplus"
+
+    def _log(self, z: Array) -> Array:
+        xp, z = namespace(z), z / self.temperature
+        # below -18, log softplus(z) = z - exp(z)/2 to double precision, and softplus itself is on its way to underflow
+        log = xp.where(z > -18, xp.log(xp.logaddexp(xp.clip(z, -18, None), xp.zeros_like(z))), z - 0.5 * xp.exp(xp.clip(z, None, -18)))
+        return xp.logaddexp(log, xp.full_like(z, math.log(self.floor))) if self.floor else log
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        xp = namespace(z)
+        return xp.exp(-xp.logaddexp(-z / self.temperature, xp.zeros_like(z)) - log) / self.temperature
+
+
+@dataclass(frozen=True)
+class Elu(_Tempered):
+    """1 + elu(w.x/temperature), never less than floor (Coulomb paper, App. D "elu+1")."""
+
+    name: ClassVar[str] = "elu"
+
+    def _log(self, z: Array) -> Array:
+        xp, z = namespace(z), z / self.temperature
+        log = xp.where(z > 0, xp.log1p(xp.clip(z, 0, None)), xp.clip(z, None, 0))
+        return xp.clip(log, math.log(self.floor), None) if self.floor else log
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        xp, z = namespace(z), z / self.temperature
+        slope = xp.exp(-xp.log1p(xp.clip(z, 0, None)))
+        if self.floor:
+            slope = xp.where(log > math.log(self.floor), slope, xp.zeros_like(slope))
+        return slope / self.temperature
+
+
+@dataclass(frozen=True)
+class SoftmaxFeatures(_Positive):
+    """sqrt(M) softmax over the M particles of w.x/temperature (Coulomb paper, App. D "softmaxfeat")."""
+
+    name: ClassVar[str] = "softmax"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", positive(self.temperature, "temperature"))
+
+    renormalise = True
+
+    def _log(self, z: Array) -> Array:
+        return z / self.temperature
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        return namespace(z).ones_like(z) / self.temperature
+
+
+_FEATURES: dict[str, type[Feature]] = {
+    cls.name: cls for cls in (FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, Softplus, Elu, SoftmaxFeatures)
+}
+
+
+def as_feature(feature: str | Feature) -> Feature:
+    """A `Feature` from its short name (with default options) or from a Feature; ValueError lists the names."""
+    if isinstance(feature, Feature):
+        return feature
+    if not isinstance(feature, str) or feature not in _FEATURES:
+        raise ValueError(f"feature must be a Feature or one of {sorted(_FEATURES)}, got {feature!r}")
+    return _FEATURES[feature]()
+
+
+def feature_from_description(description: dict[str, Any]) -> Feature:
+    """The inverse of `Feature.describe`; ValueError on an unknown name or option."""
+    options = dict(description)
+    name = options.pop("name", None)
+    for cls in _FEATURES.values():
+        if cls.__name__ == name:
+            try:
+                return cls(**options)
+            except TypeError as error:
+                raise ValueError(f"description has unknown options for {name}: {error}") from None
+    raise ValueError(f"description must name one of {sorted(c.__name__ for c in _FEATURES.values())}, got {name!r}")
