@@ -1,4 +1,4 @@
-"""Scores of classifiers, with intervals. Plain NumPy and SciPy; a table of class probabilities is (n, n_classes), labels are (n,) integers."""
+"""Scores of classifiers, with intervals. Class probabilities are (n, n_classes), labels are (n,) integers; NumPy and SciPy only."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def calibration_error(probabilities: Any, labels: Any, *, n_bins: int = 15) -> f
     Equal-width bins (b/n_bins, (b+1)/n_bins] of its probability; the mean over rows of |accuracy - mean probability| of the row's bin.
     """
     p, y = _checked(probabilities, labels)
-    bins, accuracy_, confidence, share = reliability(p, y, n_bins=n_bins)
-    return float((share * np.abs(accuracy_ - confidence)).sum())
+    _, right, confidence, share = reliability(p, y, n_bins=n_bins)
+    return float((share * np.abs(right - confidence)).sum())
 
 
 def reliability(probabilities: Any, labels: Any, *, n_bins: int = 15) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
