@@ -1,0 +1,101 @@
+"""The command ``kernelgas``: ``demo``, ``list``, ``run NAME``. Options are the fields of each experiment's frozen ``Config``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+DEMO = "the four parts below in one go; writes results/demo/<time>/index.html"
+EXPERIMENTS = {
+    "gas": "a log gas in a quadratic trap against its exact laws",
+    "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
+    "matching": "the learned kernel inside attention, on in-context matching",
+    "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
+}
+USAGE = f"""usage: kernelgas COMMAND [options]        (also: python -m experiments COMMAND [options])
+
+commands
+  demo            {DEMO}
+  list            the experiments
+  run NAME        one experiment; writes results/NAME/<time>/
+  COMMAND --help  the options of a command
+
+  --version       the version of kernelgas
+  --traceback     anywhere: show where an error came from
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, or 2 after a message on stderr (unknown name, bad option, bad data)."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    rest = [item for item in given if item != "--traceback"]
+    try:
+        return _dispatch(rest)
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
+        if rest != given:
+            raise
+        print(f"kernelgas: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _dispatch(arguments: list[str]) -> int:
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if command in ("-h", "--help", "help"):
+        print(USAGE, end="")
+    elif command == "--version":
+        print(f"kernelgas {version()}")
+    elif command == "list":
+        width = max(map(len, EXPERIMENTS))
+        print("\n".join(f"{name:{width}}  {summary}" for name, summary in EXPERIMENTS.items()))
+    elif command == "demo":
+        _demo(rest)
+    elif command == "run":
+        _run(rest)
+    else:
+        raise ValueError(f"unknown command {command!r}; known: demo, list, run NAME, --help, --version")
+    return 0
+
+
+def version() -> str:
+    """The installed version, or "not installed" for a plain checkout."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("kernelgas")
+    except PackageNotFoundError:
+        return "not installed (a plain checkout)"
+
+
+def experiment(name: str) -> ModuleType:
+    """The module of an experiment; ValueError lists the known names."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"unknown experiment {name!r}; known: {', '.join(EXPERIMENTS)}")
+    return importlib.import_module(f"experiments.{name}")
+
+
+def parse(config: type, arguments: Sequence[str], program: str, description: str) -> Any:
+    """A frozen Config from command-line options; tyro prints help and exits with 2 on an unknown option."""
+    import tyro
+
+    return tyro.cli(config, args=list(arguments), prog=program, description=description)
+
+
+def _demo(arguments: Sequence[str]) -> None:
+    demo = importlib.import_module("experiments.demo")
+    demo.main(parse(demo.Config, arguments, "kernelgas demo", DEMO))
+
+
+def _run(arguments: Sequence[str]) -> None:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        raise ValueError(f"run needs the name of an experiment; known: {', '.join(EXPERIMENTS)}")
+    name, options = arguments[0], arguments[1:]
+    module = experiment(name)
+    config = parse(module.Config, options, f"kernelgas run {name}", EXPERIMENTS[name])
+    report = importlib.import_module("experiments.report")
+    dataset = module.run(config)
+    print(report.table(name, dataset))
+    print(f"\nwritten to {report.save(name, dataset)}")

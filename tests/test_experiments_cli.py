@@ -1,0 +1,50 @@
+"""The command line: fast help, clear errors, options from the frozen configs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from experiments import cli
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "experiments", *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_help_and_list_answer_without_heavy_imports():
+    code = (
+        "import sys; from experiments.cli import main; "
+        "assert main(['list']) == 0 and main(['--help']) == 0 and main([]) == 0 and main(['--version']) == 0; "
+        "heavy = {'torch', 'sklearn', 'numba', 'xarray', 'matplotlib', 'numpy'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in cli.EXPERIMENTS)
+    assert "kernelgas" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fly"], "unknown command 'fly'; known: demo, list, run"),
+        (["run"], "run needs the name of an experiment; known: gas"),
+        (["run", "gsa"], "unknown experiment 'gsa'; known: gas, kernel_learning, matching, classify"),
+    ],
+)
+def test_unknown_names_exit_with_2_and_list_the_known_ones(capsys, arguments, message):
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_traceback_option_raises():
+    with pytest.raises(ValueError, match="unknown command"):
+        cli.main(["fly", "--traceback"])
+
+
+def test_python_m_experiments_returns_the_exit_code():
+    done = run("fly")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
