@@ -1,0 +1,219 @@
+"""Feature maps of kernel attention: particles omega, one set per head, behind one torch module.
+
+The features are those of `particles.features`, so that both training phases and the particle simulation use the same phi by construction.
+With M particles the map is phi_Omega(x) = M^-1/2 (phi(x; omega_1), ..., phi(x; omega_M)) (Coulomb paper, App. D; methods of Performer and
+random feature attention), so phi_Omega(q) . phi_Omega(k) estimates the kernel. It comes as (log_scale, features): the true features are
+exp(log_scale) * features, where `features` is bounded; nothing overflows and no epsilon is needed.
+
+| name             | phi(x; omega)                                    | source                                        |
+|------------------|--------------------------------------------------|-----------------------------------------------|
+| "favor"          | exp(omega.x - |x|^2/2)                           | Choromanski et al. 2021; Coulomb paper, App. D |
+| "softplus"       | (softplus(omega.x/temperature) + floor)/Z        | Coulomb paper, App. D                         |
+| "porf-softplus"  | the same formula, orthogonal first draw          | Coulomb paper, App. D                         |
+| "elu", "elu+1"   | max(1 + elu(omega.x/temperature), floor)/Z       | Coulomb paper, App. D (with b_i = 0)          |
+| "softmaxfeat"    | sqrt(M) softmax over the particles of omega.x/temperature | Coulomb paper, App. D                |
+| "fourier"        | (cos omega.x, sin omega.x), 2 features a particle | Flexformer; Rahimi and Recht 2007            |
+| "phase"          | sqrt2 cos(omega.x + b), particle (omega, b)      | Coulomb paper, Lemma 3                        |
+
+Z makes the features of one token sum to sqrt(M) before the M^-1/2 (`renormalise`, the paper's choice). The paper states neither
+temperature, floor nor first draw: temperature 1, floor 0 and the draws of `feature_map` are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from particles.arrays import as_omega, count, positive
+from particles.features import Elu, Feature, FourierPair, FourierPhase, PositiveExponential, SoftmaxFeatures, Softplus
+
+_MAPS: dict[str, tuple[type[Feature], bool]] = {  # name: (feature, orthogonal first draw)
+    "favor": (PositiveExponential, True),
+    "softplus": (Softplus, False),
+    "porf-softplus": (Softplus, True),
+    "elu": (Elu, False),
+    "elu+1": (Elu, False),
+    "softmaxfeat": (SoftmaxFeatures, False),
+    "fourier": (FourierPair, True),
+    "phase": (FourierPhase, True),
+}
+_DEFAULTS: dict[str, Any] = {"renormalise": True}  # of App. D; particles.features leaves it off
+
+
+class FeatureMap(nn.Module):
+    """phi_Omega for every head: x (batch, head, time, dim) to (log_scale, features). Build it with `feature_map`.
+
+    Parameters
+    ----------
+    name : one of the table above.
+    feature : the `particles` feature.
+    omega : (heads, particle, particle_dim) first values, copied.
+
+    Attributes
+    ----------
+    omega : nn.Parameter (heads, particle, particle_dim), in units of scaled inputs (see `kernel_attention`); learnable until `freeze`.
+        It is only ever written in place, so that optimisers and `state_dict` keep pointing to it.
+    signed : whether a feature can be negative, and with it a denominator.
+    feature_dim : features per token and head, particles times `feature.width`.
+    """
+
+    def __init__(self, name: str, feature: Feature, omega: Float[Tensor, "head particle pd"]) -> None:
+        super().__init__()
+        self.name, self.feature = name, feature
+        self.omega = nn.Parameter(omega.detach().clone())
+
+    @property
+    def signed(self) -> bool:
+        return self.feature.signed
+
+    @property
+    def heads(self) -> int:
+        return self.omega.shape[0]
+
+    @property
+    def feature_dim(self) -> int:
+        return self.omega.shape[1] * self.feature.width
+
+    def forward(
+        self, x: Float[Tensor, "batch head time dim"], *, role: Literal["query", "key"] = "query"
+    ) -> tuple[Float[Tensor, "batch head time"], Float[Tensor, "batch head time feature"]]:
+        """(log_scale, features), computed in float32 at least; the true features are exp(log_scale)[..., None] * features.
+
+        log_scale is -log(M)/2 for signed maps. Queries and keys share the map: `role` is checked, and used by maps that tell them apart.
+
+        Raises
+        ------
+        ValueError
+            On an unknown role, or an x that does not fit the heads and the particles.
+        """
+        if role not in ("query", "key"):
+            raise ValueError(f"role must be 'query' or 'key', got {role!r}")
+        if x.ndim != 4 or self.heads not in (1, x.shape[1]):
+            raise ValueError(f"x must have shape (batch, {self.heads}, time, dim), got {tuple(x.shape)}")
+        dtype = torch.promote_types(torch.promote_types(x.dtype, self.omega.dtype), torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            log_scale, phi = self.feature.scaled(x.to(dtype), self.omega.to(dtype))
+        return log_scale - 0.5 * math.log(self.omega.shape[1]), phi.flatten(-2)
+
+    def freeze(self) -> FeatureMap:
+        """Make omega a constant of training; returns self."""
+        self.omega.requires_grad_(False)
+        return self
+
+    def release(self) -> FeatureMap:
+        """Make omega learnable; returns self."""
+        self.omega.requires_grad_(True)
+        return self
+
+    @torch.no_grad()
+    def load_omega(self, omega: Any) -> FeatureMap:
+        """Copy particles (particle, particle_dim), shared by all heads, or (heads, particle, particle_dim) into `omega`; returns self.
+
+        NumPy or torch, any float type; the values are rounded to the parameter's type.
+
+        Raises
+        ------
+        ValueError
+            On another shape, NaN or infinity.
+        """
+        self.omega.copy_(_per_head(omega, tuple(self.omega.shape)))
+        return self
+
+    def extra_repr(self) -> str:
+        heads, particles, pd = self.omega.shape
+        return f"{self.name!r}, heads={heads}, particles={particles}, particle_dim={pd}, frozen={not self.omega.requires_grad}"
+
+
+def feature_map(
+    name: str,
+    *,
+    dim: int,
+    n_features: int,
+    heads: int = 1,
+    omega: Any = None,
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    **options: Any,
+) -> FeatureMap:
+    """A `FeatureMap` by name.
+
+    Parameters
+    ----------
+    name : "favor", "softplus", "porf-softplus", "elu" (or "elu+1"), "softmaxfeat", "fourier", "phase".
+    dim : head dimension of queries and keys.
+    n_features : features per token and head; a cos/sin pair counts two.
+    heads : sets of particles; with 1 all heads share one.
+    omega : first values, (particle, particle_dim) shared by the heads or (heads, particle, particle_dim), NumPy or torch. Without it
+        they are drawn: independent N(0, I), or for "favor", "fourier", "phase" and "porf-softplus" orthogonal blocks of
+        Haar-distributed directions with chi(dim) lengths (Choromanski et al. 2021), each row still N(0, I). Phases are uniform on
+        [0, 2 pi). In units of scaled inputs N(0, I) is the proposal that makes "favor" unbiased for exp(scale q.k) and "fourier" for
+        the Gaussian kernel exp(-scale |q - k|^2 / 2).
+    temperature : divisor of omega.x (tau in the paper); only for maps that have one.
+    generator : source of the first draw; the default generator of torch if None.
+    dtype : of the parameter; torch's default if None.
+    options : `floor` (>= 0, default 0) and `renormalise` (default True) of the softplus and elu maps.
+
+    Raises
+    ------
+    ValueError
+        On an unknown name or option, an n_features that is no multiple of the feature's width, or an omega of another shape.
+    """
+    feature, orthogonal = _feature(name, temperature, options)
+    dim, n_features, heads = count(dim, "dim"), count(n_features, "n_features"), count(heads, "heads")
+    if n_features % feature.width:
+        raise ValueError(f"n_features must be a multiple of {feature.width} for {name!r}, got {n_features}")
+    shape = (heads, n_features // feature.width, feature.particle_dim(dim))
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    first = _draw(shape, dim, orthogonal, generator) if omega is None else _per_head(omega, shape)
+    return FeatureMap(name, feature, first.to(dtype))
+
+
+def _feature(name: str, temperature: float, options: dict[str, Any]) -> tuple[Feature, bool]:
+    """The particles' feature of a name and its options, and whether its first draw is orthogonal."""
+    if name not in _MAPS:
+        raise ValueError(f"name must be one of {sorted(_MAPS)}, got {name!r}")
+    cls, orthogonal = _MAPS[name]
+    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    if positive(temperature, "temperature") != 1.0 and "temperature" not in known:
+        raise ValueError(f"temperature has no meaning for {name!r}, got {temperature!r}")
+    unknown = set(options) - known
+    if unknown:
+        raise ValueError(f"unknown options for {name!r}: {sorted(unknown)}; it takes {sorted(known)}")
+    defaults = {key: value for key, value in ({"temperature": temperature} | _DEFAULTS).items() if key in known}
+    return cls(**(defaults | options)), orthogonal
+
+
+def _per_head(omega: Any, shape: tuple[int, ...]) -> Tensor:
+    """A copy of checked particles with a head axis."""
+    omega = as_omega(omega)
+    if tuple(omega.shape) not in (shape, shape[1:]):
+        raise ValueError(f"omega must have shape {shape} or {shape[1:]}, got {tuple(omega.shape)}")
+    if isinstance(omega, np.ndarray):
+        omega = torch.from_numpy(np.array(omega, dtype=omega.dtype.newbyteorder("=")))
+    return omega.detach().expand(shape)
+
+
+def _draw(shape: tuple[int, ...], dim: int, orthogonal: bool, generator: torch.Generator | None) -> Tensor:
+    """First particles (heads, particle, particle_dim) in float64 on the generator's device."""
+    draw: Callable[..., Tensor] = lambda *size: torch.randn(  # noqa: E731
+        *size, generator=generator, dtype=torch.float64, device=None if generator is None else generator.device
+    )
+    heads, particles, particle_dim = shape
+    omega = draw(heads, particles, dim)
+    if orthogonal:
+        blocks = -(-particles // dim)
+        q, r = torch.linalg.qr(draw(heads, blocks, dim, dim))
+        q = q * r.diagonal(dim1=-2, dim2=-1).sgn()[..., None, :]  # without the signs QR is not Haar distributed
+        omega = q.flatten(1, 2)[:, :particles] * omega.norm(dim=-1, keepdim=True)
+    if particle_dim == dim:
+        return omega
+    phase = 2 * math.pi * torch.rand(heads, particles, 1, generator=generator, dtype=omega.dtype, device=omega.device)
+    return torch.cat((omega, phase), -1)
