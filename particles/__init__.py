@@ -1,0 +1,1 @@
+"""Particles that learn a kernel: energies, domains, Langevin dynamics and their trajectories."""

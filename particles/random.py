@@ -1,0 +1,160 @@
+"""Counter-based random numbers: every number is a function of (seed, chain, step, position), so that neither thread count nor
+chunking, restart, added chains nor added particles change a run.
+
+Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The 64-bit seed is its key;
+the counter is (block within the chain, step, chain, stream), 32 bits each. A `key` here is the tuple (seed, chain, step).
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from particles.arrays import count
+
+Key = tuple[int, int, int]
+
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_WORD, _32, _5, _6, _26 = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(5), np.uint64(6), np.uint64(26)
+_ULP = 2.0**-53
+
+
+@njit(inline="always")
+@typing.no_type_check
+def _philox(c0, c1, c2, c3, k0, k1):
+    """Ten rounds of Philox4x32; words are uint64 below 2^32."""
+    for _ in range(10):
+        p0, p1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _WORD, (p0 >> _32) ^ c3 ^ k1, p0 & _WORD
+        k0, k1 = (k0 + _WEYL_0) & _WORD, (k1 + _WEYL_1) & _WORD
+    return c0, c1, c2, c3
+
+
+@njit(inline="always")
+@typing.no_type_check
+def _bits53(high, low):
+    """53 random bits from two words, as a whole number in [0, 2^53)."""
+    return float(((high >> _5) << _26) | (low >> _6))
+
+
+@njit(cache=True, nogil=True)
+@typing.no_type_check
+def _fill_normal(out, k0, k1, chain, step, stream):
+    """Box-Muller over out (chain, number): one block gives two neighbours; u in (0, 1], so log(0) cannot occur."""
+    n = out.shape[1]
+    for c in range(out.shape[0]):
+        for block in range((n + 1) // 2):
+            a, b, e, f = _philox(np.uint64(block), step, chain + np.uint64(c), stream, k0, k1)
+            radius = math.sqrt(-2.0 * math.log((_bits53(a, b) + 1.0) * _ULP))
+            angle = 2.0 * math.pi * _ULP * _bits53(e, f)
+            out[c, 2 * block] = radius * math.cos(angle)
+            if 2 * block + 1 < n:
+                out[c, 2 * block + 1] = radius * math.sin(angle)
+
+
+@njit(cache=True, nogil=True)
+@typing.no_type_check
+def _fill_uniform(out, k0, k1, chain, step, stream):
+    """Uniforms in [0, 1) over out (number,)."""
+    for block in range((out.size + 1) // 2):
+        a, b, e, f = _philox(np.uint64(block), step, chain, stream, k0, k1)
+        out[2 * block] = _ULP * _bits53(a, b)
+        if 2 * block + 1 < out.size:
+            out[2 * block + 1] = _ULP * _bits53(e, f)
+
+
+@njit(cache=True, nogil=True)
+@typing.no_type_check
+def _shuffle_front(items, u):
+    """Fisher-Yates from the front: afterwards items[:u.size] is a uniform ordered choice without replacement."""
+    for i in range(u.size):
+        j = i + int(u[i] * (items.size - i))
+        items[i], items[j] = items[j], items[i]
+
+
+@njit(cache=True)
+@typing.no_type_check
+def _block(counter, key):
+    """One Philox block: counter (4,) and key (2,) uint64 words below 2^32 -> (4,) words. For the known-answer test."""
+    return np.array(_philox(counter[0], counter[1], counter[2], counter[3], key[0], key[1]))
+
+
+def philox(counter: Any, key: Any) -> np.ndarray:
+    """One block of Philox4x32-10: `counter` four 32-bit words, `key` two, gives four words as uint64 array (4,)."""
+    return _block(np.asarray(counter, np.uint64), np.asarray(key, np.uint64))
+
+
+def _words(key: Key, stream: int) -> tuple[np.uint64, ...]:
+    """(k0, k1, chain, step, stream) as the kernels take them; ValueError when a part does not fit its counter word."""
+    seed, chain, step = key
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"key's seed must lie in [0, 2^64), got {seed!r}")
+    if not (0 <= chain < 2**32 and 0 <= step < 2**32 and 0 <= stream < 2**32):
+        raise ValueError(f"key's chain and step, and stream, must lie in [0, 2^32), got {chain!r}, {step!r}, {stream!r}")
+    seed = int(seed)
+    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32), np.uint64(chain), np.uint64(step), np.uint64(stream)
+
+
+def normal(key: Key, shape: tuple[int, ...], *, stream: int = 0) -> np.ndarray:
+    """Independent standard normals, float64, of `shape` (particle, dim) or (chain, particle, dim).
+
+    Chain c of the result is the chain numbered `key[1] + c`; a particle's numbers depend neither on how many chains nor on how many
+    particles are drawn. Streams are independent of each other (0 is the dynamics' noise).
+
+    Raises
+    ------
+    ValueError
+        If a part of the key does not fit its word of the counter.
+    """
+    n_chains = shape[0] if len(shape) == 3 else 1
+    out = np.empty((n_chains, math.prod(shape) // max(n_chains, 1)))
+    _fill_normal(out, *_words(key, stream))
+    return out.reshape(shape)
+
+
+def uniform(key: Key, n: int, *, stream: int = 1) -> np.ndarray:
+    """`n` independent uniforms in [0, 1), float64 (n,), of the chain `key[1]`."""
+    out = np.empty(count(n, "n", least=0))
+    _fill_uniform(out, *_words(key, stream))
+    return out
+
+
+def permutation(key: Key, n: int, *, stream: int = 1) -> np.ndarray:
+    """A uniformly random order of 0..n-1, int64 (n,)."""
+    return choice(key, n, n, stream=stream)
+
+
+def choice(key: Key, n: int, size: int, *, stream: int = 1) -> np.ndarray:
+    """`size` different indices out of 0..n-1 in random order, int64 (size,): a minibatch.
+
+    Raises
+    ------
+    ValueError
+        If `size` exceeds `n`.
+    """
+    if not 0 <= size <= n:
+        raise ValueError(f"size must lie in [0, {n}], got {size!r}")
+    items = np.arange(n)
+    _shuffle_front(items, uniform(key, size, stream=stream))
+    return items[:size]
+
+
+def key_from(rng: Any) -> int:
+    """The 64-bit seed of a run: an int passes through, a `numpy.random.Generator` gives one draw.
+
+    Raises
+    ------
+    ValueError
+        For anything else, and for an int outside [0, 2^64).
+    """
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**63))
+    seed = count(rng, "rng", least=0)
+    if seed >= 2**64:
+        raise ValueError(f"rng must be below 2^64, got {seed}")
+    return seed

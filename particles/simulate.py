@@ -1,0 +1,253 @@
+"""`simulate` and `resume`: the loop over steps, and what is saved of it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from particles import random
+from particles.arrays import Array, as_omega, count, is_torch, namespace
+from particles.domain import Domain
+from particles.langevin import Langevin
+from particles.trajectory import Frame, Memory, Store, as_json, attributes, open_trajectory
+
+CAPPED_WARNING = 1e-3
+Callback = Callable[[int, Frame], Any]
+
+
+class _Model(NamedTuple):
+    """What moves the particles."""
+
+    energy: Any
+    domain: Domain
+    sampler: Langevin
+    seed: int
+    save_every: int
+
+    def descriptions(self) -> dict[str, Any]:
+        return {name: getattr(self, name).describe() for name in ("energy", "domain", "sampler")}
+
+
+def simulate(
+    omega: Array,
+    energy: Any,
+    domain: Domain,
+    sampler: Langevin,
+    *,
+    n_steps: int,
+    save_every: int = 1,
+    rng: int | np.random.Generator,
+    store: str | Path | None = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+) -> xr.Dataset:
+    """Move particles by projected Langevin dynamics (Algorithm 1 of the Coulomb paper) and return their trajectory.
+
+    Parameters
+    ----------
+    omega
+        Start, (particle, dim) or (chain, particle, dim), NumPy or torch (on any device), inside `domain`.
+    energy, domain, sampler
+        H_N, the convex set, and the rule of one step.
+    n_steps, save_every
+        Number of steps, a multiple of `save_every`; a frame is saved every so many, step 0 being the start.
+    rng
+        An int seed, or a Generator from which one is drawn. Noise and minibatches are functions of (seed, chain, step).
+    store
+        A new directory for a zarr store that frames are streamed to; it stays readable after an interrupt, an error, or a kill.
+    progress
+        Show a progress bar.
+    callback
+        Called as callback(step, frame) for every saved frame, a dict of NumPy arrays; returning True stops the run.
+
+    Returns
+    -------
+    xarray.Dataset
+        The schema of `particles.trajectory`. With a store it is read lazily. Energies of a minibatched energy are the minibatch's.
+
+    Raises
+    ------
+    ValueError
+        For a start outside the domain, n_steps that is no multiple of save_every, or arguments that do not fit each other.
+    FileExistsError
+        If `store` exists; it is left untouched.
+    DivergenceError
+        If a particle becomes NaN or infinite; frames before that are in the store.
+
+    Warns
+    -----
+    UserWarning
+        Once, if more than 1e-3 of the particle steps had their drift capped.
+    """
+    omega = _start(omega, domain)
+    model = _Model(energy, domain, sampler, random.key_from(rng), count(save_every, "save_every"))
+    n_frames = _n_frames(n_steps, save_every)
+    sampler.check(domain)
+    array = {"array": "torch" if is_torch(omega) else "numpy", "dtype": str(omega.dtype).removeprefix("torch.")}
+    attrs = attributes(
+        **model.descriptions(), **array, seed=model.seed, save_every=model.save_every, device=str(getattr(omega, "device", "cpu"))
+    )
+    first = _frame(omega, model, 0, None)
+    record: Memory | Store
+    if store is None:
+        record = Memory(attrs)
+        record.append(0, first)
+    else:
+        record = Store.create(Path(store), first, n_frames, attrs)
+    if callback is not None and _says_stop(callback(0, first)):
+        return record.dataset()
+    return _run(record, omega, model, range(n_steps), progress, callback)
+
+
+def resume(
+    store: str | Path,
+    energy: Any,
+    domain: Domain,
+    sampler: Langevin,
+    *,
+    n_steps: int,
+    progress: bool = False,
+    callback: Callback | None = None,
+) -> xr.Dataset:
+    """Continue a stored run after its last valid frame until `n_steps` in total; on a CPU, bit-identical to an uninterrupted run.
+
+    Seed, save_every, array type, dtype and device are those of the store.
+
+    Raises
+    ------
+    ValueError
+        If energy, domain or sampler describe themselves otherwise than the stored ones, if n_steps is no multiple of save_every or
+        lies before the last frame, or if the store is not a trajectory.
+    FileNotFoundError
+        If there is no store.
+    """
+    saved = open_trajectory(store)
+    model = _Model(energy, domain, sampler, json.loads(saved.attrs["seed"]), json.loads(saved.attrs["save_every"]))
+    for name, description in model.descriptions().items():
+        if as_json(description) != saved.attrs[name]:
+            raise ValueError(f"{name} must be the stored one, {saved.attrs[name]}, got {as_json(description)}")
+    n_frames = _n_frames(n_steps, model.save_every)
+    done = int(saved.step[-1])
+    if n_steps < done:
+        raise ValueError(f"n_steps must be at least the {done} steps already stored, got {n_steps}")
+    omega = saved.omega.isel(step=-1).to_numpy()
+    if saved.attrs["array"] == "torch":
+        import torch
+
+        omega = torch.from_numpy(omega).to(saved.attrs["device"])
+    return _run(Store.reopen(Path(store), n_frames), omega, model, range(done, n_steps), progress, callback)
+
+
+def _start(omega: Array, domain: Domain) -> Array:
+    """The start with its chain axis, checked."""
+    omega = as_omega(omega, dim=domain.dim)
+    omega = omega.detach() if is_torch(omega) else omega
+    omega = omega if omega.ndim == 3 else omega[None]
+    outside = ~domain.contains(omega)
+    if bool(outside.any()):
+        where = outside.reshape(-1).tolist().index(True)
+        raise ValueError(
+            f"omega must lie inside {domain}, but particle {where % omega.shape[1]} of chain {where // omega.shape[1]} does not"
+        )
+    return omega
+
+
+def _n_frames(n_steps: int, save_every: int) -> int:
+    """The number of saved frames, the start included."""
+    if count(n_steps, "n_steps", least=0) % save_every:
+        raise ValueError(f"n_steps must be a multiple of save_every = {save_every}, got {n_steps}")
+    return n_steps // save_every + 1
+
+
+def _run(record: Memory | Store, omega: Array, model: _Model, steps: range, progress: bool, callback: Callback | None) -> xr.Dataset:
+    """The loop; whatever ends it, the saved frames are written first."""
+    moved = _Tally()
+    try:
+        for step in _bar(steps, progress):
+            gradient = model.energy.gradient(omega, key=(model.seed, 0, step))
+            noise = _like(random.normal((model.seed, 0, step), tuple(omega.shape)), omega)
+            omega, info = model.sampler.step(omega, gradient, noise, model.domain, step)
+            moved.add(info)
+            if (step + 1) % model.save_every == 0:
+                frame = _frame(omega, model, step + 1, moved)
+                record.append(step + 1, frame)
+                if callback is not None and _says_stop(callback(step + 1, frame)):
+                    break
+    finally:
+        record.flush()
+    moved.warn()
+    return record.dataset()
+
+
+def _bar(steps: range, progress: bool) -> Any:
+    """The steps, behind a progress bar if wanted."""
+    if not progress:
+        return steps
+    from tqdm.auto import tqdm
+
+    return tqdm(steps, initial=steps.start, total=steps.stop, unit="step")
+
+
+def _says_stop(answer: Any) -> bool:
+    """Whether a callback returned True; other values (artists, None) do not stop a run."""
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)
+
+
+def _like(noise: np.ndarray, omega: Array) -> Array:
+    """Noise in omega's dtype, on its device."""
+    if is_torch(omega):
+        return namespace(omega).as_tensor(noise, dtype=omega.dtype, device=omega.device)
+    return noise.astype(omega.dtype, copy=False)
+
+
+def _to_numpy(values: Array, dtype: Any = None) -> np.ndarray:
+    """A copy on the host."""
+    return np.array(values.detach().cpu() if is_torch(values) else values, dtype=dtype)
+
+
+class _Tally:
+    """Sums of `sampler.step`'s fractions: since the last frame, and over the run."""
+
+    def __init__(self) -> None:
+        self.n_steps, self.sums, self.total_steps, self.total_capped = 0, {}, 0, 0.0
+
+    def add(self, info: dict[str, Array]) -> None:
+        """Count one step."""
+        self.sums = {name: self.sums[name] + value for name, value in info.items()} if self.n_steps else info
+        self.n_steps += 1
+
+    def take(self) -> Frame:
+        """Means since the last call, each (chain,)."""
+        means = {name: _to_numpy(value) / self.n_steps for name, value in self.sums.items()}
+        self.total_steps += self.n_steps
+        self.total_capped += self.n_steps * float(means["capped"].mean())
+        self.n_steps = 0
+        return means
+
+    def warn(self) -> None:
+        """One UserWarning if the cap was more than a guard."""
+        if self.total_capped > CAPPED_WARNING * self.total_steps:
+            share = self.total_capped / self.total_steps
+            warnings.warn(f"drift_cap shortened {share:.2%} of the particle steps: reduce step_size", UserWarning, stacklevel=4)
+
+
+def _frame(omega: Array, model: _Model, step: int, moved: _Tally | None) -> Frame:
+    """All that is saved of one step; the gradient is that of the step's minibatch, before clip and cap."""
+    terms, gradient = model.energy.value_and_grad(omega, key=(model.seed, 0, step))
+    values = {f"energy_{name}": _to_numpy(value, np.float64) for name, value in terms.items()}
+    squares = (_to_numpy(gradient, np.float64) ** 2).sum((-2, -1))
+    fractions = moved.take() if moved else {name: np.zeros(omega.shape[0]) for name in ("projected", "capped")}
+    return {
+        "omega": _to_numpy(omega),
+        "energy": np.add.reduce(list(values.values())),
+        **values,
+        "grad_norm": np.sqrt(squares / omega.shape[-2]),
+        **fractions,
+        **{name: _to_numpy(value) for name, value in model.energy.diagnostics(omega).items()},
+    }

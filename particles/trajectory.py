@@ -1,0 +1,243 @@
+"""Trajectories: one schema for what a run leaves, in memory or streamed to a zarr store that survives a kill at any moment.
+
+Variables: omega (chain, step, particle, dim); energy and energy_<term> (chain, step), of H_N; grad_norm, projected, capped, and for pair
+energies coincident, min_gap (chain, step). Coordinates: the saved step numbers, and indices. Attributes are JSON text (plain text
+where the value is a string): schema, energy, domain, sampler, seed, save_every, array, dtype, device, versions, created.
+
+The store holds arrays of their final length, so that frames only ever add chunk files, never change metadata. Of each chunk the
+`step` coordinate is written last: a frame is valid when its step is not -1. zarr replaces chunk files atomically.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+SCHEMA = 1
+UNSAVED = -1
+CHUNK_BYTES, CHUNK_FRAMES = 2**22, 100
+LONG_NAMES = {
+    "omega": "particles",
+    "energy": "Hamiltonian H_N",
+    "grad_norm": "root mean square over particles of the gradient of N H_N",
+    "projected": "fraction of particle steps moved back by the wall since the last frame",
+    "capped": "fraction of particle steps with a capped drift since the last frame",
+    "coincident": "number of coincident pairs",
+    "min_gap": "smallest distance between two particles",
+}
+Frame = dict[str, np.ndarray]
+
+
+def as_json(value: Any) -> str:
+    """JSON text with sorted keys; NumPy scalars and arrays as numbers and lists."""
+    return json.dumps(value, sort_keys=True, default=lambda item: item.tolist())
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Installed versions of the named distributions, those that are installed."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def attributes(**values: Any) -> dict[str, str]:
+    """A Dataset's attributes: strings as they are, all else as JSON text, with schema, versions and the time of creation added."""
+    values["schema"] = SCHEMA
+    values["versions"] = versions("kernelgas", "numpy", "numba", "torch", "xarray", "zarr")
+    values["created"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {name: value if isinstance(value, str) else as_json(value) for name, value in values.items()}
+
+
+def _dims(values: np.ndarray) -> tuple[str, ...]:
+    """Dimension names of a frame's variable once the step axis is there."""
+    return ("chain", "step", "particle", "dim")[: values.ndim + 1]
+
+
+def _coordinates(frame: Frame) -> dict[str, np.ndarray]:
+    return {name: np.arange(size) for name, size in zip(("chain", "particle", "dim"), frame["omega"].shape)}
+
+
+class Memory:
+    """Frames kept in a list."""
+
+    def __init__(self, attrs: dict[str, str]):
+        self.attrs, self.steps, self.frames = attrs, [], []
+
+    def append(self, step: int, frame: Frame) -> None:
+        """Keep a frame."""
+        self.steps.append(step)
+        self.frames.append(frame)
+
+    def flush(self) -> None:
+        """Nothing is pending in memory."""
+
+    def dataset(self) -> xr.Dataset:
+        """All frames as one Dataset."""
+        first = self.frames[0]
+        variables = {name: (_dims(first[name]), np.stack([f[name] for f in self.frames], axis=1)) for name in first}
+        coordinates = {"step": np.array(self.steps), **_coordinates(first)}
+        return _labelled(xr.Dataset(variables, coordinates, attrs=dict(self.attrs)))
+
+
+class Store:
+    """Frames streamed to a zarr group at `path`, whole chunks at a time; `create` or `reopen` one.
+
+    A pending (unfinished) chunk is held in memory and written by `flush`; later frames of the same chunk then replace its files.
+    """
+
+    def __init__(self, path: Path, group: Any):
+        self.path, self.group = path, group
+        self.chunk = group["step"].chunks[0]
+        n_valid = _n_valid(group)
+        self.start = n_valid - n_valid % self.chunk
+        self.steps = [int(s) for s in group["step"][self.start : n_valid]]
+        saved = {name: array[:, self.start : n_valid] for name, array in _variables(group)}
+        self.frames = [{name: values[:, i] for name, values in saved.items()} for i in range(len(self.steps))]
+
+    @classmethod
+    def create(cls, path: Path, frame: Frame, n_frames: int, attrs: dict[str, str]) -> Store:
+        """A new store that holds the first frame (step 0) and has room for `n_frames`; it appears at `path` complete or not at all.
+
+        Raises
+        ------
+        FileExistsError
+            If `path` exists; it is left as it is.
+        """
+        import zarr
+
+        if path.exists():
+            raise FileExistsError(f"store {str(path)!r} exists already: resume it, or name another")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        building = path.with_name(f".{path.name}.new")
+        shutil.rmtree(building, ignore_errors=True)
+        group = zarr.create_group(building, attributes=attrs)
+        _create_arrays(group, frame, n_frames)
+        store = cls(building, group)
+        store.append(0, frame)
+        store.flush()
+        building.rename(path)
+        store.path, store.group = path, zarr.open_group(path, mode="r+")
+        return store
+
+    @classmethod
+    def reopen(cls, path: Path, n_frames: int) -> Store:
+        """An existing store, with room for `n_frames`, to be continued after its last valid frame."""
+        import zarr
+
+        group = zarr.open_group(path, mode="r+")
+        _grow(group, n_frames)
+        return cls(path, group)
+
+    def append(self, step: int, frame: Frame) -> None:
+        """Take a frame; written when its chunk is complete."""
+        self.steps.append(step)
+        self.frames.append(frame)
+        if len(self.frames) == self.chunk:
+            self.flush()
+            self.start += self.chunk
+            self.steps, self.frames = [], []
+
+    def flush(self) -> None:
+        """Write the pending frames: data first, then the step numbers that make them valid."""
+        if not self.frames:
+            return
+        stop = self.start + len(self.frames)
+        for name, array in _variables(self.group):
+            array[:, self.start : stop] = np.stack([f[name] for f in self.frames], axis=1)
+        self.group["step"][self.start : stop] = np.array(self.steps)
+
+    def dataset(self) -> xr.Dataset:
+        """The stored frames, read lazily."""
+        return open_trajectory(self.path)
+
+
+def _create_arrays(group: Any, frame: Frame, n_frames: int) -> None:
+    """Empty arrays for `n_frames` frames like `frame`, and the index coordinates."""
+    bytes_per_frame = sum(v.nbytes for v in frame.values())
+    chunk = max(1, min(CHUNK_FRAMES, CHUNK_BYTES // bytes_per_frame))
+    for name, values in frame.items():
+        shape, chunks = list(values.shape), list(values.shape)
+        shape.insert(1, n_frames)
+        chunks.insert(1, chunk)
+        fill = np.nan if values.dtype.kind == "f" else UNSAVED
+        group.create_array(
+            name, shape=shape, chunks=chunks, dtype=values.dtype, fill_value=fill, dimension_names=_dims(values), attributes=_label(name)
+        )
+    for name, index in _coordinates(frame).items():
+        group.create_array(name, data=index, dimension_names=(name,))
+    group.create_array("step", shape=(n_frames,), chunks=(chunk,), dtype="int64", fill_value=UNSAVED, dimension_names=("step",))
+
+
+def _label(name: str) -> dict[str, str]:
+    """A variable's attributes."""
+    if name.startswith("energy_"):
+        return {"long_name": f"{name.removeprefix('energy_')} term of H_N"}
+    return {"long_name": LONG_NAMES[name]} if name in LONG_NAMES else {}
+
+
+def _labelled(dataset: xr.Dataset) -> xr.Dataset:
+    for name, variable in dataset.data_vars.items():
+        variable.attrs.update(_label(str(name)))
+    return dataset
+
+
+def _variables(group: Any) -> list[tuple[str, Any]]:
+    """The group's arrays with a step axis, but the step coordinate itself."""
+    return [(name, a) for name, a in sorted(group.arrays()) if a.ndim > 1]
+
+
+def _n_valid(group: Any) -> int:
+    """The number of frames before the first unsaved one."""
+    unsaved = group["step"][:] == UNSAVED
+    return int(unsaved.argmax()) if unsaved.any() else unsaved.size
+
+
+def _grow(group: Any, n_frames: int) -> None:
+    """Give every array room for `n_frames` (and for what any of them has: a kill may have come between two)."""
+    arrays = _variables(group)
+    n_frames = max(n_frames, group["step"].shape[0], *(a.shape[1] for _, a in arrays))
+    for _, array in arrays:
+        if array.shape[1] < n_frames:
+            array.resize((array.shape[0], n_frames, *array.shape[2:]))
+    if group["step"].shape[0] < n_frames:
+        group["step"].resize((n_frames,))
+
+
+def open_trajectory(store: str | Path) -> xr.Dataset:
+    """The valid frames of a store, read lazily; also of one that is still being written, or whose writer was killed.
+
+    Raises
+    ------
+    FileNotFoundError
+        If nothing is there.
+    ValueError
+        If the store is not a trajectory, or of a newer schema.
+    """
+    import zarr
+
+    path = Path(store)
+    if not path.exists():
+        raise FileNotFoundError(f"store {str(path)!r} does not exist")
+    try:
+        group = zarr.open_group(path, mode="r")
+    except (FileNotFoundError, ValueError) as error:
+        raise ValueError(f"store {str(path)!r} is not a zarr group") from error
+    if "schema" not in group.attrs or "step" not in group or "omega" not in group:
+        raise ValueError(f"store {str(path)!r} is not a trajectory: it lacks a schema, or step and omega")
+    if int(str(group.attrs["schema"])) > SCHEMA:
+        raise ValueError(f"store {str(path)!r} has schema {group.attrs['schema']}, this version reads up to {SCHEMA}")
+    if len({a.shape[1] for _, a in _variables(group)} | set(group["step"].shape)) > 1:
+        _grow(zarr.open_group(path, mode="r+"), 0)
+    dataset = xr.open_dataset(path, engine="zarr", consolidated=False, chunks=None)
+    return dataset.isel(step=slice(0, _n_valid(group)))
