@@ -186,7 +186,7 @@ class Transformer(nn.Module):
                 if config.vocab_size is not None
                 else nn.Linear(config.input_dim or 0, config.dim)
             )
-            self.positions = nn.Parameter(0.1 * torch.randn(config.max_length, config.dim))
+            self.positions = nn.Parameter(0.5 * torch.randn(config.max_length, config.dim))  # the spread of embedded vectors
             self.blocks = nn.ModuleList([Block(config, generator) for _ in range(config.layers)])
             self.norm = nn.LayerNorm(config.dim)
             self.head = nn.Linear(config.dim, config.n_classes)
