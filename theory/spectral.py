@@ -1,7 +1,8 @@
 """Stationary kernels and their spectral densities, exact variances of random features, and spectra of Gram matrices.
 
 A stationary kernel is k(delta) = E cos(w . delta) with w drawn from its spectral density (Bochner), so frequencies that
-follow the density are particles that carry the kernel. `length` is in the unit of x, frequencies in its inverse: a sampler's spectral scale is 1/length.
+follow the density are particles that carry the kernel. `length` is in the unit of x, frequencies in its inverse: the spectral
+scale of a sampler is 1/length.
 This module is the base of `theory`: its input checks at the end are the ones the other modules use.
 """
 
