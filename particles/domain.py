@@ -11,16 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from particles.arrays import Array, count, namespace, positive, real
+from particles.arrays import Array, count, is_torch, namespace, positive, real
 
 
 def norms(x: Array) -> Array:
     """Euclidean lengths over the last axis, (..., dim) -> (...); infinite where the square overflows."""
-    xp = namespace(x)
-    if xp is np:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.sqrt(np.vecdot(x, x))
-    return xp.linalg.vector_norm(x, dim=-1)
+    return namespace(x).linalg.vector_norm(x, dim=-1) if is_torch(x) else np.sqrt(np.vecdot(x, x))
 
 
 def safe_norms(x: Array) -> Array:
@@ -91,10 +87,8 @@ class Ball:
 
     def contains(self, omega: Array) -> Array:
         """Whether |w| <= radius, boolean (..., particle)."""
-        return norms(omega) <= self._limit(namespace(omega).finfo(omega.dtype).eps)
-
-    def _limit(self, eps: float) -> float:
-        return self.radius * (1 + (self.dim + 4) * float(eps))
+        eps = float(namespace(omega).finfo(omega.dtype).eps)
+        return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
 
     def project(self, omega: Array) -> Array:
         """w radius / |w| for the particles outside."""
@@ -155,21 +149,24 @@ class Box:
             raise ValueError(f"low must be below high in every coordinate, got {self.low} and {self.high}")
         object.__setattr__(self, "dim", low.size)
 
+    def _bounds(self, omega: Array) -> tuple[Array, Array]:
+        return _bounds(self, omega.dtype, omega.device if is_torch(omega) else None)
+
     def contains(self, omega: Array) -> Array:
         """Whether every coordinate lies between its bounds, boolean (..., particle)."""
-        low, high = _bounds(self, omega.dtype, getattr(omega, "device", None))
+        low, high = self._bounds(omega)
         return ((omega >= low) & (omega <= high)).all(-1)
 
     def project(self, omega: Array) -> Array:
         """Every coordinate clipped to its bounds."""
         _require_finite(omega)
-        return namespace(omega).clip(omega, *_bounds(self, omega.dtype, getattr(omega, "device", None)))
+        return namespace(omega).clip(omega, *self._bounds(omega))
 
     def reflect(self, omega: Array) -> Array:
         """Every coordinate folded at its bounds, for any overshoot; uniform noise keeps the uniform law exactly."""
         _require_finite(omega)
         xp = namespace(omega)
-        low, high = _bounds(self, omega.dtype, getattr(omega, "device", None))
+        low, high = self._bounds(omega)
         offset = xp.remainder(omega - low, 2 * (high - low))
         folded = low + xp.minimum(offset, 2 * (high - low) - offset)
         inside = (omega >= low) & (omega <= high)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from particles.arrays import Array, as_float, count, namespace, positive
+from particles.arrays import Array, as_float, count, is_torch, namespace, positive
 from particles.domain import Box, Domain, FullSpace, norms, safe_norms, scale_rows
 
 SCHEMES = ("projected", "reflected")
@@ -220,16 +220,14 @@ def _like(values: Any, array: Array) -> Array:
 
 def _any(mask: Array) -> bool:
     """Whether any entry is True."""
-    return bool(np.logical_or.reduce(mask, axis=None) if namespace(mask) is np else mask.any())
+    return bool(mask.any() if is_torch(mask) else np.logical_or.reduce(mask, axis=None))
 
 
 def _fraction(mask: Array | None, omega: Array) -> Array:
     """The mean over particles of a boolean (..., particle), float64 of omega's leading shape; None means nowhere True."""
-    if namespace(omega) is np:
+    if not is_torch(omega):
         return np.zeros(omega.shape[:-2]) if mask is None else mask.mean(-1)
-    if mask is None:
-        return omega.new_zeros(omega.shape[:-2]).double()
-    return mask.double().mean(-1)
+    return omega.new_zeros(omega.shape[:-2]).double() if mask is None else mask.double().mean(-1)
 
 
 def _shorten(x: Array, limit: float) -> tuple[Array, Array | None]:

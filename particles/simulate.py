@@ -170,9 +170,7 @@ def _run(record: Memory | Store, omega: Array, model: _Model, steps: range, prog
     moved = _Tally()
     try:
         for step in _bar(steps, progress):
-            gradient = model.energy.gradient(omega, key=(model.seed, 0, step))
-            noise = _like(random.normal((model.seed, 0, step), tuple(omega.shape)), omega)
-            omega, info = model.sampler.step(omega, gradient, noise, model.domain, step)
+            omega, info = _step(omega, model, step)
             moved.add(info)
             if (step + 1) % model.save_every == 0:
                 frame = _frame(omega, model, step + 1, moved)
@@ -183,6 +181,15 @@ def _run(record: Memory | Store, omega: Array, model: _Model, steps: range, prog
         record.flush()
     moved.warn()
     return record.dataset()
+
+
+def _step(omega: Array, model: _Model, step: int) -> tuple[Array, dict[str, Array]]:
+    """One step. NumPy's overflow warnings are off: the sampler raises when a state is not finite."""
+    key = (model.seed, 0, step)
+    with np.errstate(over="ignore", invalid="ignore"):
+        gradient = model.energy.gradient(omega, key=key)
+        noise = _like(random.normal(key, tuple(omega.shape)), omega)
+        return model.sampler.step(omega, gradient, noise, model.domain, step)
 
 
 def _bar(steps: range, progress: bool) -> Any:
@@ -215,7 +222,8 @@ class _Tally:
     """Sums of `sampler.step`'s fractions: since the last frame, and over the run."""
 
     def __init__(self) -> None:
-        self.n_steps, self.sums, self.total_steps, self.total_capped = 0, {}, 0, 0.0
+        self.sums: dict[str, Array] = {}
+        self.n_steps, self.total_steps, self.total_capped = 0, 0, 0.0
 
     def add(self, info: dict[str, Array]) -> None:
         """Count one step."""

@@ -22,7 +22,7 @@ import xarray as xr
 
 SCHEMA = 1
 UNSAVED = -1
-CHUNK_BYTES, CHUNK_FRAMES = 2**22, 100
+CHUNK_BYTES, CHUNK_FRAMES = 2**22, 200  # a kill loses at most one chunk; a chunk costs one file a variable
 LONG_NAMES = {
     "omega": "particles",
     "energy": "Hamiltonian H_N",
@@ -72,7 +72,9 @@ class Memory:
     """Frames kept in a list."""
 
     def __init__(self, attrs: dict[str, str]):
-        self.attrs, self.steps, self.frames = attrs, [], []
+        self.attrs = attrs
+        self.steps: list[int] = []
+        self.frames: list[Frame] = []
 
     def append(self, step: int, frame: Frame) -> None:
         """Keep a frame."""
@@ -205,13 +207,13 @@ def _n_valid(group: Any) -> int:
 
 def _grow(group: Any, n_frames: int) -> None:
     """Give every array room for `n_frames` (and for what any of them has: a kill may have come between two)."""
-    arrays = _variables(group)
-    n_frames = max(n_frames, group["step"].shape[0], *(a.shape[1] for _, a in arrays))
+    arrays, steps = _variables(group), group["step"]
+    n_frames = max(n_frames, steps.shape[0], *(a.shape[1] for _, a in arrays))
     for _, array in arrays:
         if array.shape[1] < n_frames:
             array.resize((array.shape[0], n_frames, *array.shape[2:]))
-    if group["step"].shape[0] < n_frames:
-        group["step"].resize((n_frames,))
+    if steps.shape[0] < n_frames:
+        steps.resize((n_frames,))
 
 
 def open_trajectory(store: str | Path) -> xr.Dataset:

@@ -1,0 +1,208 @@
+"""Pictures of a trajectory. Every function draws one Dataset of `simulate` on given or new Axes and returns the Axes; none shows it.
+
+Theory enters as arrays, so that a picture can be redrawn from the Dataset and a curve alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from particles.arrays import count
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_POINTS, MAX_FRAMES, BINS = 5000, 120, 40
+DOTS: dict[str, Any] = {"s": 12, "color": "tab:red", "linewidths": 0, "alpha": 0.8, "zorder": 3}
+
+
+def _axes(ax: Axes | None) -> Any:
+    """The given Axes, or those of a new figure."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(5, 4), layout="constrained")[1]
+
+
+def _points(dataset: xr.Dataset, chain: int, dims: tuple[int, int]) -> np.ndarray:
+    """Two coordinates of one chain, (step, particle, 2); dim 1 is drawn against particle number; at most MAX_POINTS particles."""
+    omega = dataset.omega.isel(chain=chain, particle=slice(0, MAX_POINTS)).transpose("step", "particle", "dim").to_numpy()
+    if omega.shape[-1] == 1:
+        rank = np.broadcast_to(np.arange(omega.shape[1]), omega.shape[:2])
+        return np.stack([omega[..., 0], rank], axis=-1)
+    return omega[..., list(dims)]
+
+
+def _frame_axes(ax: Any, points: np.ndarray, dim: int, dims: tuple[int, int]) -> None:
+    """Fixed limits from the whole run, and labels."""
+    low, high = points.min((0, 1)), points.max((0, 1))
+    margin = 0.05 * (high - low) + 1e-12
+    ax.set_xlim(low[0] - margin[0], high[0] + margin[0])
+    ax.set_ylim(low[1] - margin[1], high[1] + margin[1])
+    ax.set_xlabel(f"$\\omega_{{{dims[0] + 1 if dim > 1 else 1}}}$")
+    ax.set_ylabel(f"$\\omega_{{{dims[1] + 1}}}$" if dim > 1 else "particle")
+    if dim > 1:
+        ax.set_aspect("equal")
+
+
+def plot_particles(
+    dataset: xr.Dataset,
+    *,
+    frame: int = -1,
+    chain: int = 0,
+    dims: tuple[int, int] = (0, 1),
+    background: tuple[Any, Any, Any] | None = None,
+    trail: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """The particles of one frame as dots, over a potential or density and with the paths that led there.
+
+    Parameters
+    ----------
+    background
+        (x (i,), y (j,), values (j, i)) on a grid, drawn as filled contours.
+    trail
+        The number of earlier frames drawn as lines.
+    """
+    ax = _axes(ax)
+    points = _points(dataset, chain, dims)
+    if background is not None:
+        ax.contourf(*background, levels=20, cmap="Blues", alpha=0.8)
+    else:
+        _frame_axes(ax, points, dataset.sizes["dim"], dims)
+    last = range(len(points))[frame]
+    paths = points[max(0, last - count(trail, "trail", least=0)) : last + 1]
+    if trail:
+        ax.plot(paths[..., 0], paths[..., 1], color="0.5", linewidth=0.5, zorder=2)
+    ax.scatter(*points[last].T, **DOTS)
+    ax.set_title(f"step {int(dataset.step[last])}")
+    return ax
+
+
+def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """H_N and its terms against the step: mean over chains, and the range of the chains as a band."""
+    ax = _axes(ax)
+    names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
+    for name in names if len(names) > 2 else ["energy"]:
+        values = dataset[name]
+        (line,) = ax.plot(dataset.step, values.mean("chain"), label=name.removeprefix("energy_"), linewidth=2 if name == "energy" else 1)
+        ax.fill_between(dataset.step, values.min("chain"), values.max("chain"), color=line.get_color(), alpha=0.2, linewidth=0)
+    ax.set_xlabel("step")
+    ax.set_ylabel("$H_N$")
+    ax.legend()
+    return ax
+
+
+def plot_health(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """What says whether to trust a run: wall and cap fractions (left scale), gradient norm and smallest gap (right, logarithmic)."""
+    ax = _axes(ax)
+    other = ax.twinx()
+    for name, color in (("projected", "tab:blue"), ("capped", "tab:orange")):
+        ax.plot(dataset.step, dataset[name].mean("chain"), color=color, label=name)
+    for name, color in (("grad_norm", "tab:green"), ("min_gap", "tab:red")):
+        if name in dataset:
+            other.semilogy(dataset.step, dataset[name].mean("chain"), "--", color=color, label=name)
+    ax.set_xlabel("step")
+    ax.set_ylabel("fraction of particle steps")
+    lines = [*ax.get_lines(), *other.get_lines()]
+    ax.legend(lines, [line.get_label() for line in lines], fontsize="small")
+    return ax
+
+
+def density_samples(omega: np.ndarray, density: str | int) -> np.ndarray:
+    """The scalar of every particle whose density is drawn: "radial" gives |w|, an int that coordinate. (..., dim) -> (...)."""
+    if density == "radial":
+        return np.linalg.norm(omega, axis=-1)
+    if isinstance(density, str) or not 0 <= density < omega.shape[-1]:
+        raise ValueError(f"density must be 'radial' or a coordinate below {omega.shape[-1]}, got {density!r}")
+    return omega[..., density]
+
+
+def plot_density(
+    dataset: xr.Dataset,
+    *,
+    density: str | int = "radial",
+    frames: slice = slice(-1, None),
+    theory: tuple[Any, Any] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Histogram over all chains and the chosen frames of |w| ("radial") or of a coordinate, beside a theory curve (x, density)."""
+    ax = _axes(ax)
+    values = density_samples(dataset.omega.isel(step=frames).transpose(..., "dim").to_numpy(), density).ravel()
+    ax.hist(values, BINS, density=True, color="tab:red", alpha=0.5, label="particles")
+    if theory is not None:
+        ax.plot(*theory, color="black", label="theory")
+    ax.set_xlabel(r"$|\omega|$" if density == "radial" else f"$\\omega_{{{int(density) + 1}}}$")
+    ax.set_ylabel("density")
+    ax.legend()
+    return ax
+
+
+def animate(
+    dataset: xr.Dataset,
+    path: str | Path | None = None,
+    *,
+    density: str | int = "radial",
+    theory: tuple[Any, Any] | None = None,
+    background: tuple[Any, Any, Any] | None = None,
+    chain: int = 0,
+    dims: tuple[int, int] = (0, 1),
+    n_frames: int = 60,
+    fps: int = 12,
+) -> Any:
+    """Particles and, side by side, their density evolving; written as a GIF if `path` is given.
+
+    At most `n_frames` (no more than 120) evenly spaced frames, fixed axes, at most 5,000 particles. The density is over all chains.
+
+    Returns
+    -------
+    matplotlib.animation.FuncAnimation
+        For `to_jshtml` in a notebook.
+    """
+    from matplotlib.animation import FuncAnimation, PillowWriter
+    from matplotlib.figure import Figure
+
+    frames = np.unique(np.linspace(0, dataset.sizes["step"] - 1, min(count(n_frames, "n_frames"), MAX_FRAMES)).astype(int))
+    dataset = dataset.isel(step=frames).load()
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    points = _points(dataset, chain, dims)
+    plot_particles(dataset, frame=0, chain=chain, dims=dims, background=background, ax=left)
+    samples = density_samples(dataset.omega.transpose("step", ..., "dim").to_numpy(), density).reshape(len(frames), -1)
+    heights, edges = _histograms(samples)
+    plot_density(dataset, density=density, frames=slice(0, 1), theory=theory, ax=right)
+    for patch in list(right.patches):
+        patch.remove()
+    bars = right.stairs(heights[0], edges, fill=True, color="tab:red", alpha=0.5)
+    right.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * max(heights[1:].max(initial=heights[-1].max()), *_peak(theory))))
+
+    def draw(i: int) -> list[Any]:
+        left.collections[-1].set_offsets(points[i])
+        left.set_title(f"step {int(dataset.step[i])}")
+        bars.set_data(heights[i])
+        return [left.collections[-1], bars]
+
+    animation = FuncAnimation(figure, draw, frames=len(frames), interval=1000 / fps)  # type: ignore[arg-type]
+    if path is not None:
+        animation.save(path, writer=PillowWriter(fps=fps))
+    return animation
+
+
+def _peak(theory: tuple[Any, Any] | None) -> tuple[float, ...]:
+    """The theory curve's largest finite value, if there is a curve."""
+    if theory is None:
+        return (0.0,)
+    values = np.asarray(theory[1], float)
+    return (float(values[np.isfinite(values)].max(initial=0.0)),)
+
+
+def _histograms(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One histogram a frame, (frame, value) -> densities (frame, bin) on common edges (bin + 1,)."""
+    low, high = samples.min(), samples.max()
+    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    return np.stack([np.histogram(values, edges, density=True)[0] for values in samples]), edges
