@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,11 +82,12 @@ class FeatureMap(nn.Module):
         return self.omega.shape[1] * self.feature.width
 
     def forward(
-        self, x: Float[Tensor, "batch head time dim"], *, role: Literal["query", "key"] = "query"
+        self, x: Tensor, *, role: str = "query"
     ) -> tuple[Float[Tensor, "batch head time"], Float[Tensor, "batch head time feature"]]:
-        """(log_scale, features), computed in float32 at least; the true features are exp(log_scale)[..., None] * features.
+        """x (batch, head, time, dim) to (log_scale, features), computed in float32 at least.
 
-        log_scale is -log(M)/2 for signed maps. Queries and keys share the map: `role` is checked, and used by maps that tell them apart.
+        The true features are exp(log_scale)[..., None] * features; log_scale is -log(M)/2 for signed maps. Queries and keys share the map:
+        `role` is checked, and there for maps that tell them apart.
 
         Raises
         ------
@@ -157,7 +158,7 @@ def feature_map(
         [0, 2 pi). In units of scaled inputs N(0, I) is the proposal that makes "favor" unbiased for exp(scale q.k) and "fourier" for
         the Gaussian kernel exp(-scale |q - k|^2 / 2).
     temperature : divisor of omega.x (tau in the paper); only for maps that have one.
-    generator : source of the first draw; the default generator of torch if None.
+    generator : source of the first draw; torch's default generator if None.
     dtype : of the parameter; torch's default if None.
     options : `floor` (>= 0, default 0) and `renormalise` (default True) of the softplus and elu maps.
 

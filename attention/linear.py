@@ -6,18 +6,19 @@ adding keys rescales the old sums by exp(old top - new top) <= 1 (the online sof
 `top` cancels exactly in a normalised output, so nothing needs an epsilon, and since a causal row uses the maximum over its own past, a
 later key changes no earlier output and cannot make one underflow.
 
-Time is cut into blocks; with more than one block the features are recomputed in the backward pass instead of being stored. A causal block
-holds a few chunks: rows meet keys of their own chunk in a small triangle of scores, and earlier chunks through sums.
+Time is cut into blocks, so that only a block's features exist at once; for training on more than `_STORED` tokens they are recomputed in
+the backward pass (a third slower, several times less memory). A causal block holds a few chunks: rows meet keys of their own chunk in a
+small triangle of scores, and earlier chunks through sums.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -26,8 +27,8 @@ from particles.arrays import count as as_count
 from particles.arrays import positive
 
 _BLOCK = 512  # tokens whose features exist at the same time
+_STORED = 4096  # tokens up to which features are kept for the backward pass
 _NORMALISE = ("sum", "rms", "count", None)
-Normalise = Literal["sum", "rms", "count", "default"] | None
 
 
 class State(NamedTuple):
@@ -81,15 +82,15 @@ class _Call(NamedTuple):
 
 
 def kernel_attention(
-    q: Float[Tensor, "batch head query dim"],
-    k: Float[Tensor, "batch head key dim"],
-    v: Float[Tensor, "batch head key value"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     feature_map: FeatureMap,
     *,
     is_causal: bool = False,
-    key_mask: Bool[Tensor, "batch key"] | None = None,
+    key_mask: Tensor | None = None,
     scale: float | None = None,
-    normalise: Normalise = "default",
+    normalise: str | None = "default",
     state: State | None = None,
     return_state: bool = False,
     chunk_size: int = 64,
@@ -117,7 +118,10 @@ def kernel_attention(
     out (batch, head, query, value), or (out, State).
 
     A row with no visible key, or whose divisor is 0, is 0 with zero gradient. A divisor below `tiny / eps` of the arithmetic (1e-31 in
-    float32, 1e-292 in float64), relative to the largest key scale, counts as 0: it has lost its digits to underflow.
+    float32, 1e-292 in float64), relative to the largest key scale, counts as 0: it has lost its digits to underflow. Measured in float32
+    with q, k ~ c N(0, I), dim 64, 128 features, against logarithms in float64: "favor" has no such row up to c = 10 (worst row 3e-5 off), 61 %
+    at c = 30 and 95 % at c = 100; "softmaxfeat" 12 % at c = 100; "softplus" and "elu" none (worst row 6e-7 off). None and "count" return the
+    kernel's own size and overflow where it does.
 
     Raises
     ------
@@ -129,7 +133,7 @@ def kernel_attention(
     if normalise not in (*_NORMALISE, "default"):
         raise ValueError(f"normalise must be one of {_NORMALISE}, got {normalise!r}")
     dtype = torch.float32
-    for tensor in (q, k, v, feature_map.omega):
+    for tensor in (q, k, v, feature_map.omega, *(() if state is None else state[:3])):
         dtype = torch.promote_types(dtype, tensor.dtype)
     how = ("rms" if feature_map.signed else "sum") if normalise == "default" else normalise
     root = math.sqrt(q.shape[-1] ** -0.5 if scale is None else positive(scale, "scale"))
@@ -175,19 +179,15 @@ def _start(call: _Call, q: Tensor, v: Tensor, state: State | None) -> tuple[_Sum
     return _Sums(sums, state.log_scale.to(call.dtype)), state.count
 
 
-def _blocks(time: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, time)) for start in range(0, time, size)]
+def _joined(parts: list[Tensor]) -> Tensor:
+    return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
 
 
-def _step(recompute: bool, function: Callable[..., Any], *args: Any) -> Any:
-    """function(*args), its intermediate values recomputed in the backward pass if asked for."""
-    if recompute and torch.is_grad_enabled():
+def _step(time: int, function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args); its intermediate values are recomputed in the backward pass if `time` is long."""
+    if time > _STORED and torch.is_grad_enabled():
         return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
     return function(*args)
-
-
-def _part(key_mask: Tensor | None, block: slice) -> Tensor | None:
-    return None if key_mask is None else key_mask[:, block]
 
 
 def _bidirectional(
@@ -195,15 +195,13 @@ def _bidirectional(
 ) -> tuple[Tensor, _Sums]:
     sums = _absorb_all(call, k, v, key_mask, sums)
     seen = (seen + (k.shape[2] if key_mask is None else key_mask.sum(-1)))[:, None, None]
-    blocks = _blocks(q.shape[2], _BLOCK)
-    out = [_step(len(blocks) > 1, _read, call, q[:, :, block], sums, seen) for block in blocks]
-    return torch.cat(out, 2) if len(out) > 1 else out[0], sums
+    return _joined([_step(q.shape[2], _read, call, part, sums, seen) for part in q.split(_BLOCK, 2)]), sums
 
 
 def _absorb_all(call: _Call, k: Tensor, v: Tensor, key_mask: Tensor | None, sums: _Sums) -> _Sums:
-    blocks = _blocks(k.shape[2], _BLOCK)
-    for block in blocks:
-        sums = _step(len(blocks) > 1, _absorb, call, k[:, :, block], v[:, :, block], _part(key_mask, block), sums)
+    masks = [None] * -(-k.shape[2] // _BLOCK) if key_mask is None else key_mask.split(_BLOCK, 1)
+    for part in zip(k.split(_BLOCK, 2), v.split(_BLOCK, 2), masks):
+        sums = _step(k.shape[2], _absorb, call, *part, sums)
     return sums
 
 
@@ -222,25 +220,24 @@ def _read(call: _Call, q: Tensor, sums: _Sums, seen: Tensor) -> Tensor:
 
 
 def _causal(call: _Call, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, sums: _Sums, seen: Tensor) -> tuple[Tensor, _Sums]:
-    past = k.shape[2] - q.shape[2]  # keys that every query sees
+    time = q.shape[2]
+    past = k.shape[2] - time  # keys that every query sees
+    mask = k.new_ones(k.shape[0], k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
+    visible = (seen[:, None] + mask.cumsum(-1))[:, past:]
     if past:
-        sums = _absorb_all(call, k[:, :, :past], v[:, :, :past], _part(key_mask, slice(past)), sums)
-        k, v = k[:, :, past:], v[:, :, past:]
-    order = torch.arange(1, k.shape[2] + past + 1, device=q.device)[None] if key_mask is None else key_mask.cumsum(-1)
-    visible = (seen[:, None] + order)[:, None, past:]
-    key_mask = _part(key_mask, slice(past, None))
-    chunk = min(call.chunk_size, q.shape[2])
-    blocks = _blocks(q.shape[2], max(_BLOCK // chunk, 1) * chunk)
+        (k_past, k), (v_past, v) = (t.split((past, time), 2) for t in (k, v))
+        sums = _absorb_all(call, k_past, v_past, None if key_mask is None else key_mask[:, :past], sums)
+    size = max(_BLOCK // call.chunk_size, 1) * call.chunk_size
+    masks = [None] * -(-time // size) if key_mask is None else key_mask[:, past:].split(size, 1)
     out = []
-    for block in blocks:
-        part = (q[:, :, block], k[:, :, block], v[:, :, block], _part(key_mask, block), sums, visible[..., block])
-        rows, sums = _step(len(blocks) > 1, _causal_block, call, *part)
+    for part in zip(q.split(size, 2), k.split(size, 2), v.split(size, 2), masks, visible.split(size, 1)):
+        rows, sums = _step(time, _causal_block, call, *part, sums)
         out.append(rows)
-    return torch.cat(out, 2) if len(out) > 1 else out[0], sums
+    return _joined(out), sums
 
 
 def _causal_block(
-    call: _Call, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, old: _Sums, visible: Tensor
+    call: _Call, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, visible: Tensor, old: _Sums
 ) -> tuple[Tensor, _Sums]:
     """Outputs of a block of rows and the sums after it. Everything of a chunk is (batch, head, chunk, row, ...)."""
     chunk, time = min(call.chunk_size, q.shape[2]), q.shape[2]
@@ -253,7 +250,7 @@ def _causal_block(
     total = (rows @ before.sums) * _exp(before.top[..., None], top)[..., None]
     total = total + ((rows @ phi_k.mT) * _lower(log_k, top)) @ values
     total, top = total.flatten(2, 3)[:, :, :time], top.flatten(2)[..., :time]
-    return _normalised(call, total, log_q + top, visible), after
+    return _normalised(call, total, log_q + top, visible[:, None]), after
 
 
 def _prefix(log_k: Tensor, phi_k: Tensor, values: Tensor, old: _Sums) -> tuple[_Sums, _Sums]:
@@ -289,16 +286,15 @@ def _normalised(call: _Call, total: Tensor, log_scale: Tensor, visible: Tensor) 
     out, by = total[..., :-1], total[..., -1:]
     limit = torch.finfo(total.dtype)
     if call.normalise == "sum":
-        return _divide(out, by, limit.tiny / limit.eps)
+        return out * _inverse(by, limit.tiny / limit.eps)
     if call.normalise == "rms":
-        out = _divide(out, out.detach().abs().amax(-1, keepdim=True), limit.tiny / limit.eps)  # a constant factor, so squares stay in range
-        return _divide(out, out.square().mean(-1, keepdim=True), 0.0, root=True)
+        out = out * _inverse(out.detach().abs().amax(-1, keepdim=True), limit.tiny / limit.eps)  # a constant, so that squares stay in range
+        return out * _inverse(out.square().mean(-1, keepdim=True), root=True)
     out = out * log_scale.exp()[..., None]
-    return _divide(out, visible[..., None].to(out.dtype), 0.0) if call.normalise == "count" else out
+    return out * _inverse(visible[..., None].to(out.dtype)) if call.normalise == "count" else out
 
 
-def _divide(out: Tensor, by: Tensor, least: float, *, root: bool = False) -> Tensor:
-    """out / by (or its square root), 0 with zero gradient where |by| <= least."""
-    zero = by.abs() <= least
-    safe = by.masked_fill(zero, 1.0)
-    return (out / (safe.sqrt() if root else safe)).masked_fill(zero, 0.0)
+def _inverse(x: Tensor, least: float = 0.0, *, root: bool = False) -> Tensor:
+    """1 / x (or 1 / sqrt x), but 0 with zero gradient where |x| <= least."""
+    x = x.masked_fill(x.abs() <= least, math.inf)
+    return x.rsqrt() if root else x.reciprocal()
