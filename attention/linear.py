@@ -118,10 +118,10 @@ def kernel_attention(
     out (batch, head, query, value), or (out, State).
 
     A row with no visible key, or whose divisor is 0, is 0 with zero gradient. A divisor below `tiny / eps` of the arithmetic (1e-31 in
-    float32, 1e-292 in float64), relative to the largest key scale, counts as 0: it has lost its digits to underflow. Measured in float32
-    with q, k ~ c N(0, I), dim 64, 128 features, against logarithms in float64: "favor" has no such row up to c = 10 (worst row 3e-5 off), 61 %
-    at c = 30 and 95 % at c = 100; "softmaxfeat" 12 % at c = 100; "softplus" and "elu" none (worst row 6e-7 off). None and "count" return the
-    kernel's own size and overflow where it does.
+    float32, 1e-292 in float64), relative to the largest key scale, counts as 0: it has lost its digits to underflow. Measured in
+    float32 with q, k ~ c N(0, I), dim 64, 128 features, against logarithms in float64: "favor" has no such row up to c = 10 (worst row
+    3e-5 off), 61 % at c = 30, 95 % at c = 100; "softmaxfeat" 12 % at c = 100; "softplus" and "elu" none (worst row 6e-7 off). None and
+    "count" return the kernel's own size and overflow where it does.
 
     Raises
     ------
