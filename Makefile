@@ -47,9 +47,9 @@ $(VENV)/.installed: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "kernelgas needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "installing into $(VENV) (once; a few minutes on a slow line)"
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' constraints.txt)"
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt uv
 	@$(UV) -e .
 	@touch $@
 

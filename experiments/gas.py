@@ -1,0 +1,170 @@
+"""A log gas in a quadratic trap against its exact laws: the check that the particles do what mean-field theory says.
+
+H_N = (1/N) sum stiffness |x|^2/2 + strength W_N with g = -log r. In every dimension and for every N the stationary second moment is
+dim/(beta stiffness) + strength/(2 stiffness). In the plane the particles fill the Coulomb ball, on the line a semicircle, and at zero
+temperature on the line they sit at the zeros of a Hermite polynomial. Laws are tested by `theory.report.check`, which shares no code
+with the simulation, at the step size that was run; the control is the same run under a false label, which the check must reject.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import xarray as xr
+
+from particles import Ball, FullSpace, Langevin, Quadratic, Riesz, simulate
+from particles.arrays import count, positive
+from particles.energy import Energy
+from theory.equilibrium import CoulombBall, Semicircle, hermite_ground_state
+from theory.report import check
+
+COLUMNS = ("predicted", "measured", "standard_error", "z", "passed")
+CONTROL = 0.8  # a control claims a temperature (on the line a repulsion) 20 % off, or for free particles a step of a tenth
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `run` does.
+
+    Parameters
+    ----------
+    n_particles, n_chains : of every gas but the line's, which has n_line particles.
+    beta : inverse temperature of the gases in 2 and 3 dimensions; beta_line on the line (particles must not jump over each other there).
+    stiffness, strength : of the trap and of the repulsion. long_step : step size of the free particles, where Euler's error is large.
+    step_size, n_steps, save_every, burn_in : of the simulation; burn_in is the share of the frames that is left out.
+    """
+
+    n_particles: int = 64
+    n_line: int = 23
+    n_chains: int = 8
+    beta: float = 30.0
+    beta_line: float = 250.0
+    stiffness: float = 1.0
+    strength: float = 1.0
+    step_size: float = 0.01
+    long_step: float = 0.5
+    n_steps: int = 3000
+    save_every: int = 10
+    burn_in: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("n_particles", "n_line", "n_chains", "n_steps", "save_every"):
+            count(getattr(self, name), name)
+        for name in ("beta", "beta_line", "stiffness", "strength", "step_size", "long_step"):
+            positive(getattr(self, name), name)
+        if not 0 <= self.burn_in < 1:
+            raise ValueError(f"burn_in must be in [0, 1), got {self.burn_in!r}")
+
+
+def run(config: Config) -> xr.Dataset:
+    """Simulate the gas in one, two and three dimensions, free particles with a long step, and the ground state on the line.
+
+    Returns
+    -------
+    Dataset over law: predicted, measured, standard_error, z, passed, and z_control, passed_control of the same run under a false label.
+    Of the plane: second_moment (chain, step), omega (chain, particle, dim) at the end, radial_density and ball_density (radius). Of the
+    line: line_density and semicircle_density (position), and ground_state, hermite (site), the zero-temperature positions.
+    """
+    runs = {name: _simulate(config, name) for name in ("plane", "space", "line", "free")}
+    weaker = json.dumps(_energy(config, CONTROL * config.strength).describe())
+    rows = {
+        "second moment, 2 dimensions": _tested(config, runs["plane"], "second_moment", _sampled(runs["plane"], beta=CONTROL * config.beta)),
+        "second moment, 3 dimensions": _tested(config, runs["space"], "second_moment", _sampled(runs["space"], beta=CONTROL * config.beta)),
+        "second moment, 1 dimension": _tested(config, runs["line"], "second_moment", {"energy": weaker}),
+        "density, 1 dimension": _tested(config, runs["line"], "density", {"energy": weaker}),
+        "Euler's variance, free particles": _tested(
+            config, runs["free"], "second_moment", _sampled(runs["free"], step_size=config.long_step / 10)
+        ),
+    }
+    columns = {name: ("law", [row[name] for row in rows.values()]) for name in next(iter(rows.values()))}
+    parts = [_plane(config, runs["plane"]), _line(config, runs["line"]), _ground_state(config)]
+    dataset = xr.merge([xr.Dataset(columns, coords={"law": list(rows)}), *parts])
+    dataset.attrs = {"experiment": "gas", "config": json.dumps(asdict(config)), "schema": 1}
+    return dataset
+
+
+def _simulate(config: Config, name: str) -> xr.Dataset:
+    """Chains of one gas, started evenly inside a ball of about the right size."""
+    dim = {"line": 1, "plane": 2, "space": 3, "free": 2}[name]
+    n_particles, beta = (config.n_line, config.beta_line) if name == "line" else (config.n_particles, config.beta)
+    start = Ball(math.sqrt(config.strength / config.stiffness), dim)
+    omega = start.sample(config.n_chains * n_particles, config.seed).reshape(config.n_chains, n_particles, dim)
+    energy: Energy = Quadratic(config.stiffness) if name == "free" else _energy(config, config.strength)
+    step_size = config.long_step if name == "free" else config.step_size / (4 if name == "line" else 1)
+    sampler = Langevin(step_size, beta, drift_cap=None if name == "free" else 0.1)
+    return simulate(omega, energy, FullSpace(dim), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
+
+
+def _energy(config: Config, strength: float) -> Energy:
+    return Quadratic(config.stiffness) + Riesz(0.0, strength)
+
+
+def _sampled(trajectory: xr.Dataset, **false: float) -> dict[str, str]:
+    """The description of a run's sampler with something false in it."""
+    return {"sampler": json.dumps(json.loads(trajectory.attrs["sampler"]) | false)}
+
+
+def _tested(config: Config, trajectory: xr.Dataset, law: str, false: dict[str, str]) -> dict[str, float | bool]:
+    """One law of a run, and of the same run under a false label."""
+    row = check(trajectory, burn_in=config.burn_in).sel(law=law)
+    control = check(trajectory.assign_attrs(false), burn_in=config.burn_in).sel(law=law)
+    return {name: row[name].item() for name in COLUMNS} | {f"{name}_control": control[name].item() for name in ("z", "passed")}
+
+
+def _kept(config: Config, trajectory: xr.Dataset) -> np.ndarray:
+    """omega (chain, frame, particle, dim) after the burn-in."""
+    return trajectory["omega"].isel(step=slice(1 + int(config.burn_in * trajectory.sizes["step"]), None)).values
+
+
+def _plane(config: Config, trajectory: xr.Dataset) -> xr.Dataset:
+    """The gas in the plane: second moment in time, the last frame, density against radius beside the zero-temperature ball's."""
+    ball = CoulombBall(config.stiffness, config.strength, 2)
+    edges = np.linspace(0, 1.5 * ball.radius, 31)
+    counts = np.histogram(np.linalg.norm(_kept(config, trajectory), axis=-1), edges)[0]
+    middle = (edges[1:] + edges[:-1]) / 2
+    density = counts / _kept(config, trajectory)[..., 0].size / (math.pi * np.diff(edges**2))
+    omega = trajectory["omega"]
+    return xr.Dataset(
+        {
+            "second_moment": (("chain", "step"), (omega**2).sum("dim").mean("particle").values),
+            "omega": (("chain", "particle", "dim"), omega.isel(step=-1).values),
+            "radial_density": ("radius", density),
+            "ball_density": ("radius", ball.density(np.stack([middle, np.zeros_like(middle)], -1))),
+        },
+        coords={"step": trajectory["step"].values, "radius": middle},
+    )
+
+
+def _line(config: Config, trajectory: xr.Dataset) -> xr.Dataset:
+    """The gas on the line: density beside the semicircle."""
+    law = Semicircle(config.stiffness, config.strength)
+    edges = np.linspace(-1.3 * law.radius, 1.3 * law.radius, 53)
+    middle = (edges[1:] + edges[:-1]) / 2
+    density = np.histogram(_kept(config, trajectory), edges, density=True)[0]
+    return xr.Dataset(
+        {"line_density": ("position", density), "semicircle_density": ("position", law.density(middle))}, coords={"position": middle}
+    )
+
+
+def _ground_state(config: Config) -> xr.Dataset:
+    """Descend without noise to the ground state on the line. The Hessian's eigenvalues are stiffness 1, ..., n: that sets the step."""
+    n, law = config.n_line, Semicircle(config.stiffness, config.strength)
+    start = law.quantile((np.arange(n) + 0.5) / n)[:, None]
+    step_size = 1 / (config.stiffness * n)
+    n_steps = 45 * n  # the slowest mode falls by exp(-45)
+    trajectory = simulate(
+        start,
+        _energy(config, config.strength),
+        FullSpace(1),
+        Langevin(step_size, math.inf),
+        n_steps=n_steps,
+        save_every=n_steps,
+        rng=config.seed,
+    )
+    found = np.sort(trajectory["omega"].values[0, -1, :, 0])
+    exact = hermite_ground_state(n, config.stiffness, config.strength)[:, 0]
+    return xr.Dataset({"ground_state": ("site", found), "hermite": ("site", exact)})

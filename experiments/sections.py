@@ -1,0 +1,191 @@
+"""What each experiment's Dataset says: its tables, its pictures, and in words where the method helps and where it brings nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from experiments import plots
+from experiments.metrics import paired_difference
+from experiments.report import Section, Table, verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KERNEL_METHODS = {
+    "particles": "learned particles",
+    "importance": "importance sampling",
+    "rff": "tuned random features",
+    "svm": "tuned RBF-SVM",
+}
+SEED_NOTE = "mean ± standard deviation over seeds; every choice is made on the training part"
+
+
+def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
+    """Mean ± standard deviation over the seeds; the mean alone for one seed, "-" where nothing was measured."""
+    numbers = scale * values.values[np.isfinite(values.values)]
+    if not len(numbers):
+        return "-"
+    deviation = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{numbers.mean():.{digits}f}{deviation}"
+
+
+def compare(values: xr.DataArray, first: str, second: str, names: dict[str, str], what: str) -> str:
+    """One verdict sentence on the paired difference of two methods; says so when a single seed gives no interval."""
+    pair = [values.sel(method=method).values for method in (first, second)]
+    labels = names.get(first, first), names.get(second, second)
+    if len(pair[0]) < 2:
+        return f"{what}: {labels[0]} - {labels[1]} = {100 * float((pair[0] - pair[1]).mean()):+.1f} points on one seed, no interval."
+    return f"{what}: {verdict(labels[0], labels[1], paired_difference(pair[0], pair[1]), n_seeds=len(pair[0]))}"
+
+
+# ---- (a) gas -----------------------------------------------------------------------------------------------------------------------------
+
+
+def gas(ds: xr.Dataset) -> Section:
+    """Laws of the gas."""
+    rows = []
+    for law in ds["law"].values:
+        row = ds.sel(law=law)
+        rejected = "rejected" if not bool(row["passed_control"]) else "NOT REJECTED"
+        values = [f"{float(row[name]):.5f}" for name in ("measured", "standard_error", "predicted")]
+        rows.append(
+            [
+                str(law),
+                *values,
+                f"{float(row['z']):+.1f}",
+                "yes" if bool(row["passed"]) else "NO",
+                f"{rejected} ({float(row['z_control']):+.0f})",
+            ]
+        )
+    error = float(np.abs(ds["ground_state"] - ds["hermite"]).max())
+    rows.append([f"Hermite zeros, N = {ds.sizes['site']}", f"{error:.1e}", "-", "0", "-", "yes" if error < 1e-12 else "NO", "-"])
+    table = Table(
+        "A log gas in a quadratic trap against exact laws",
+        ["law", "measured", "std. error", "predicted", "z", "holds", "control (z)"],
+        rows,
+        ["z: distance in standard errors. Control: the same run labelled with a temperature (in 1 dimension a repulsion) 20 % off, or for",
+         "free particles with a step of a tenth; the check must reject it.",
+         "density: largest deviation of the cumulative distribution at nine deciles. Hermite zeros: largest error of a position."],
+    )  # fmt: skip
+    n_passed = int(ds["passed"].sum()) + (error < 1e-12)
+    words = f"{n_passed} of {len(rows)} laws hold; {int((~ds['passed_control']).sum())} of {ds.sizes['law']} controls are rejected."
+    text = (
+        "Before particles learn anything, they are checked. A gas that repels itself by -log r in a trap |x|²/2 has laws that are exact "
+        "for every number of particles, and known shapes when there are many."
+    )
+    return Section("(a) The particles obey their laws", text, [table], {"gas.png": GAS_CAPTION}, [words])
+
+
+GAS_CAPTION = (
+    "Left: the last frame of one chain in the plane, with the zero-temperature ball. Second: density against radius; temperature "
+    "softens the edge. Third: second moment in time, one line a chain, with the exact law (dashed) and that of a temperature 20 % off. "
+    "Right: density on the line with the semicircle; ticks below are the zero-temperature positions, on the Hermite zeros."
+)
+
+
+# ---- (b) kernels -------------------------------------------------------------------------------------------------------------------------
+
+
+def kernel_learning(ds: xr.Dataset) -> Section:
+    """Learned kernels against fixed and reweighted features and an SVM."""
+    tables, verdicts = [], []
+    for task in ds["task"].values:
+        part = ds.sel(task=task)
+        rows = [
+            [
+                KERNEL_METHODS.get(str(method), str(method)),
+                spread(part["accuracy"].sel(method=method), 100),
+                spread(part["log_loss"].sel(method=method), digits=3),
+                spread(part["brier"].sel(method=method), digits=3),
+                spread(part["seconds"].sel(method=method), digits=1),
+            ]
+            for method in part["method"].values
+        ]
+        notes = [SEED_NOTE, "accuracy on clean test labels; log loss and Brier on test labels with the same flips as the training labels"]
+        tables.append(Table(f"{task}: {ds.sizes['seed']} seeds", ["method", "accuracy %", "log loss", "Brier", "seconds"], rows, notes))
+        others = [str(method) for method in part["method"].values if method != "particles"]
+        verdicts += [compare(part["accuracy"], "particles", other, KERNEL_METHODS, str(task)) for other in others]
+    text = (
+        "Inputs are Gaussian in 20 dimensions; the label depends on two or three hidden directions, and 10 % of the labels are flipped. "
+        "Random features of a Gaussian kernel look everywhere. Particles that climb the alignment with the labels find the directions."
+    )
+    pictures = {
+        "kernel_accuracy.png": "Accuracy on clean test labels: a dot for each seed, a bar at the mean.",
+        "kernels.png": "Spectral density of the particles before and after, and the kernel between test points ordered by label.",
+    }
+    return Section("(b) A kernel learned from labels with hidden structure", text, tables, pictures, verdicts)
+
+
+# ---- (c) matching ------------------------------------------------------------------------------------------------------------------------
+
+MATCHING_PAIRS = (
+    ("end to end", "softmax"),
+    ("align", "shuffled"),
+    ("align", "end to end"),
+    ("align, unfreeze", "end to end"),
+    ("align, unfreeze", "shuffled, unfreeze"),
+)
+
+
+def matching(ds: xr.Dataset) -> Section:
+    """Attention where the kernel's shape is all there is to learn."""
+    tasks = [str(task) for task in ds["task"].values]
+    rows = []
+    for method in ds["method"].values:
+        part = ds.sel(method=method)
+        cells = [spread(part["accuracy"].sel(task=task), 100) for task in tasks]
+        ranks = [spread(part["effective_rank"].sel(task=task)) for task in tasks]
+        rows.append([str(method), *cells, *ranks, spread(part["seconds"].mean("task"))])
+    header = ["method", *(f"{task} %" for task in tasks), *(f"{task} rank" for task in tasks), "seconds"]
+    notes = [
+        f"{ds.sizes['seed']} seeds, mean ± standard deviation; rank: effective rank of the features",
+        "align: Phase A, then frozen; unfreeze: trained on after it; shuffled: Phase A on permuted labels, the control",
+    ]
+    present = set(map(str, ds["method"].values))
+    verdicts = [
+        compare(ds["accuracy"].sel(task=task), first, second, {}, task)
+        for task in tasks
+        for first, second in MATCHING_PAIRS
+        if {first, second} <= present
+    ]
+    text = (
+        "Each sequence shows 32 tokens with labels and asks for the labels of 32 others. Which tokens belong together is a hidden rule; "
+        "what each group is called changes from sequence to sequence. Queries and keys are the tokens themselves: only the kernel learns."
+    )
+    pictures = {
+        "matching_accuracy.png": "Accuracy on fresh sequences: a dot for each seed, a bar at the mean.",
+        "matching_attention.png": "Attention of one test sequence, tokens ordered by label: blocks mean that like attends to like.",
+    }
+    title = "(c) A learned kernel inside attention, where its shape decides"
+    return Section(title, text, [Table("In-context matching", header, rows, notes)], pictures, verdicts)
+
+
+# ---- figures -----------------------------------------------------------------------------------------------------------------------------
+
+
+def figures(name: str, ds: xr.Dataset) -> dict[str, Figure]:
+    """The figures of an experiment by file name."""
+    return FIGURES[name](ds)
+
+
+def _matching_figures(ds: xr.Dataset) -> dict[str, Figure]:
+    chance = [1 / int(ds["key_label"].sel(task=task).max() + 1) for task in ds["task"].values]
+    return {
+        "matching_accuracy.png": plots.figure_accuracy(ds, chance=chance),
+        "matching_attention.png": plots.figure_attention(ds),
+    }
+
+
+SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {"gas": gas, "kernel_learning": kernel_learning, "matching": matching}
+FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
+    "gas": lambda ds: {"gas.png": plots.figure_gas(ds)},
+    "kernel_learning": lambda ds: {
+        "kernel_accuracy.png": plots.figure_accuracy(ds, labels=KERNEL_METHODS, chance=[0.5] * ds.sizes["task"]),
+        "kernels.png": plots.figure_learned_kernels(ds),
+    },
+    "matching": _matching_figures,
+}
