@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,7 @@ def _count_batches(batches: Iterable[Batch]) -> int:
     """How many batches an epoch has; ValueError if none, or if the iterable can be read only once."""
     if iter(batches) is batches:
         raise ValueError(f"batches must be iterable more than once (a list or a loader), got the one-shot {type(batches).__name__}")
-    n_batches = len(batches) if hasattr(batches, "__len__") else sum(1 for _ in batches)
+    n_batches = len(batches) if isinstance(batches, Sized) else sum(1 for _ in batches)
     if n_batches == 0:
         raise ValueError("batches must hold at least one batch, got none")
     return n_batches

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention.feature_map import feature_map
+from attention.feature_map import FeatureMap, feature_map
 from attention.linear import kernel_attention
 from particles.arrays import count, positive, real
 
@@ -111,7 +111,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.dim, config.dim)
         self.feature_map = None if config.attention == "softmax" else _feature_map(config, generator)
         self.unit = self.feature_map is not None and bool(self.feature_map.signed)
-        self.normalise = config.normalise or ("rms" if self.unit else "sum")
+        self.normalise = cast(Any, config.normalise or ("rms" if self.unit else "sum"))
         if self.unit:
             self.log_length = nn.Parameter(torch.zeros(config.heads, 1, 1))  # length 1: w.q has standard deviation 1 for w ~ N(0, I)
         if self.feature_map is not None and self.normalise == "rms":
@@ -186,7 +186,7 @@ class Transformer(nn.Module):
                 if config.vocab_size is not None
                 else nn.Linear(config.input_dim or 0, config.dim)
             )
-            self.positions = nn.Parameter(0.5 * torch.randn(config.max_length, config.dim))  # the spread of embedded vectors
+            self.positions = nn.Parameter(_spread(config) * torch.randn(config.max_length, config.dim))
             self.blocks = nn.ModuleList([Block(config, generator) for _ in range(config.layers)])
             self.norm = nn.LayerNorm(config.dim)
             self.head = nn.Linear(config.dim, config.n_classes)
@@ -211,13 +211,14 @@ class Transformer(nn.Module):
         x, key_mask = self._embed(batch)
         for block in self.blocks[:layer]:
             x = block(x, key_mask)
-        block = self.blocks[layer]
+        block = cast(Block, self.blocks[layer])
         return block.attention.queries_keys(block.norm_attention(x), key_mask)
 
     @property
-    def feature_maps(self) -> list[nn.Module]:
+    def feature_maps(self) -> list[FeatureMap]:
         """The feature map of each layer; empty for softmax."""
-        return [block.attention.feature_map for block in self.blocks if block.attention.feature_map is not None]
+        maps = [cast(Block, block).attention.feature_map for block in self.blocks]
+        return [feature_map for feature_map in maps if feature_map is not None]
 
     def _embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Embedded tokens (batch, time, dim) and the checked mask; the padding's content is replaced before anything reads it."""
@@ -238,13 +239,20 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
 
 def _embedding(config: ModelConfig) -> nn.Module:
     """Token ids or real vectors -> dim."""
-    if config.vocab_size is not None:
-        return nn.Embedding(config.vocab_size, config.dim)
-    assert config.input_dim is not None  # ModelConfig checks it
-    return nn.Linear(config.input_dim, config.dim)
+    if config.vocab_size is None:
+        assert config.input_dim is not None  # ModelConfig checks it
+        return nn.Linear(config.input_dim, config.dim)
+    embedding = nn.Embedding(config.vocab_size, config.dim)
+    nn.init.normal_(embedding.weight, std=_spread(config))
+    return embedding
 
 
-def _feature_map(config: ModelConfig, generator: torch.Generator) -> nn.Module:
+def _spread(config: ModelConfig) -> float:
+    """Standard deviation of the first positions (and word vectors): words start small, else rare ones stay where they were drawn."""
+    return 0.2 if config.vocab_size is not None else 0.5  # .5 is about that of an embedded vector with entries of variance 1
+
+
+def _feature_map(config: ModelConfig, generator: torch.Generator) -> FeatureMap:
     return feature_map(
         config.attention,
         dim=config.head_dim,
