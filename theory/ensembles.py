@@ -8,10 +8,11 @@ b = beta strength/(n-1), with x = e / sqrt(beta kappa).
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.special import digamma, gammaln
 
-from theory.spectral import FloatArray, count, positive
+from theory.spectral import count, positive
 
 __all__ = [
     "beta_hermite",
@@ -32,7 +33,7 @@ def log_gas_index(beta: float, strength: float, n: int) -> float:
     return positive(beta, "beta") * positive(strength, "strength", zero=True) / (count(n, "n", least=2) - 1)
 
 
-def beta_hermite(n: int, b: float, rng: int | np.random.Generator, size: int = 1) -> FloatArray:
+def beta_hermite(n: int, b: float, rng: int | np.random.Generator, size: int = 1) -> Float[np.ndarray, "size n"]:
     """Exact samples (size, n), sorted, of the density prod |e_i - e_j|^b exp(-sum e^2 / 2).
 
     Eigenvalues of the tridiagonal matrix with N(0, 1) diagonal and chi_{(n-i) b}/sqrt(2) beside it, i = 1..n-1
@@ -47,7 +48,9 @@ def beta_hermite(n: int, b: float, rng: int | np.random.Generator, size: int = 1
     return np.stack([eigvalsh_tridiagonal(d, e) for d, e in zip(diagonal, beside)])
 
 
-def sample_log_gas(n: int, beta: float, kappa: float, strength: float, rng: int | np.random.Generator, size: int = 1) -> FloatArray:
+def sample_log_gas(
+    n: int, beta: float, kappa: float, strength: float, rng: int | np.random.Generator, size: int = 1
+) -> Float[np.ndarray, "size n 1"]:
     """Exact samples (size, n, 1) of the log gas of n particles on the line in the package's variables."""
     b = log_gas_index(beta, strength, n)
     return beta_hermite(n, b, rng, size)[..., None] / np.sqrt(beta * positive(kappa, "kappa"))

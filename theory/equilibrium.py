@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import betainc, betaincinv, gammaln, roots_hermite
@@ -48,7 +49,7 @@ class BallProfile:
         return 1 - (self.dim - self.s) / 2
 
     def density(self, x: ArrayLike) -> FloatArray:
-        """Density at x (..., dim), or (...) when dim = 1; shape (...). Zero outside the ball."""
+        """Density at x (..., dim); zero outside the ball. When dim = 1, x may also be a scalar or (n,), one point a number."""
         r2 = self._squared_radius(x)
         half, power = self.dim / 2, self.exponent
         log_front = gammaln(half + power + 1) - gammaln(power + 1) - half * np.log(np.pi) - (self.dim + 2 * power) * np.log(self.radius)
@@ -59,7 +60,7 @@ class BallProfile:
         """P(|x| <= r), shape of r."""
         return betainc(self.dim / 2, self.exponent + 1, np.clip(finite(r, "r") / self.radius, 0, 1) ** 2)
 
-    def sample(self, n: int, rng: int | np.random.Generator) -> FloatArray:
+    def sample(self, n: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
         """Independent points (n, dim)."""
         rng = np.random.default_rng(rng)
         direction = rng.standard_normal((count(n, "n"), self.dim))
@@ -213,7 +214,7 @@ class GaussWigner:
         return float((0.5 * np.log(width2 / (2 * np.pi)) + 0.5 * c * np.log(width2) - integral) / self.beta)
 
 
-def hermite_ground_state(n: int, kappa: float, strength: float) -> FloatArray:
+def hermite_ground_state(n: int, kappa: float, strength: float) -> Float[np.ndarray, "n 1"]:
     """Exact minimiser (n, 1) of the log gas of n particles on the line: sqrt(strength/(kappa (n-1))) times the zeros of H_n.
 
     Its second moment is strength/(2 kappa) for every n >= 2; one particle sits at 0. Source: Stieltjes; Szego, section 6.7.

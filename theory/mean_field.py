@@ -184,8 +184,7 @@ class MeanField:
         bands[1] = 1.0
         bands[1, :-1] += right
         bands[1, 1:] += left
-        new = solve_banded((1, 1), bands, rho)
-        return new * (rho.sum() / new.sum())  # removes the rounding of the solve, a relative 1e-15
+        return solve_banded((1, 1), bands, rho)
 
     def _gibbs(self, u: FloatArray) -> FloatArray:
         weight = np.exp(-self.beta * (u - u.min()))

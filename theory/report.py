@@ -205,10 +205,14 @@ class Run:
             return np.concatenate([self.omega - low, high - self.omega], axis=-1)
         return np.empty((*self.omega.shape[:-1], 0))
 
+    def contact_fraction(self) -> float:
+        """Largest of the recorded and the visible fraction of particles at the wall."""
+        recorded = 0.0 if self.contact is None else float(self.contact.mean())
+        return max(recorded, float(self.on_wall().mean()))
+
     def require_free(self) -> None:
         """NotApplicable if the run touches a wall."""
-        fraction = 0.0 if self.contact is None else float(self.contact.mean())
-        fraction = max(fraction, float(self.on_wall().mean()))
+        fraction = self.contact_fraction()
         if fraction > CONTACT_LIMIT:
             raise NotApplicable(f"the particles touch the wall ({fraction:.2g} of them)")
 
@@ -435,7 +439,7 @@ def _reference(run: Run, beta: float, rng: int | np.random.Generator) -> tuple[F
     bare = all(run.exponent(t) == 0 and not t.get("softening") and not t.get("mirror") and float(t["strength"]) >= 0 for t in riesz)
     user = bool(run.unknown or run.external or run.interaction)
     deciles = np.arange(1, 10) / 10
-    if bare and not user and run.n_particles > 1 and run.named("Quadratic") and float(run.on_wall().mean()) <= CONTACT_LIMIT:
+    if bare and not user and run.n_particles > 1 and run.named("Quadratic") and run.contact_fraction() <= CONTACT_LIMIT:
         stiffness, centre = run.trap()
         size = max(100, 40_000 // run.n_particles)
         exact = sample_log_gas(run.n_particles, beta, stiffness, sum(float(t["strength"]) for t in riesz), rng, size)[..., 0] + centre
