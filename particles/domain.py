@@ -45,9 +45,11 @@ def _require_finite(x: Array) -> None:
 
 @runtime_checkable
 class Domain(Protocol):
-    """What `simulate` asks of a domain; `dim` is the particles' dimension."""
+    """What `simulate` asks of a domain."""
 
-    dim: int
+    @property
+    def dim(self) -> int:
+        """The dimension of a particle."""
 
     def project(self, omega: Array) -> Array:
         """The nearest point of the domain, for each particle."""
@@ -90,13 +92,17 @@ class Ball:
         eps = float(namespace(omega).finfo(omega.dtype).eps)
         return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
 
+    def _outer_norms(self, omega: Array) -> Array:
+        """|w|, or radius where that is larger: never 0."""
+        return namespace(omega).clip(safe_norms(omega), self.radius, None)
+
     def project(self, omega: Array) -> Array:
         """w radius / |w| for the particles outside."""
         _require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
-        return _where(~inside, scale_rows(omega, self.radius / safe_norms(omega)), omega)
+        return _where(~inside, scale_rows(omega, self.radius / self._outer_norms(omega)), omega)
 
     def reflect(self, omega: Array) -> Array:
         """w (2 radius / |w| - 1) for the particles outside, repeated until inside: a triangle wave of |w| along w's direction."""
@@ -104,7 +110,7 @@ class Ball:
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
-        radii = safe_norms(omega)
+        radii = self._outer_norms(omega)
         folded = self.radius - abs(namespace(omega).remainder(radii + self.radius, 4 * self.radius) - 2 * self.radius)
         return _where(~inside, scale_rows(omega, folded / radii), omega)
 

@@ -235,9 +235,7 @@ def _shorten(x: Array, limit: float) -> tuple[Array, Array | None]:
     over = norms(x) > limit
     if not _any(over):
         return x, None
-    xp = namespace(x)
-    lengths = safe_norms(x)
-    return scale_rows(x, xp.where(over, limit / lengths, xp.ones_like(lengths))), over
+    return scale_rows(x, limit / namespace(x).where(over, safe_norms(x), limit)), over
 
 
 def _require_finite(moved: Array, omega: Array, step: int) -> None:

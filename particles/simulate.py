@@ -215,7 +215,7 @@ def _like(noise: np.ndarray, omega: Array) -> Array:
 
 def _to_numpy(values: Array, dtype: Any = None) -> np.ndarray:
     """A copy on the host."""
-    return np.array(values.detach().cpu() if is_torch(values) else values, dtype=dtype)
+    return np.array(values.detach().cpu().numpy() if is_torch(values) else values, dtype=dtype)
 
 
 class _Tally:

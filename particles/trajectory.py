@@ -232,7 +232,7 @@ def open_trajectory(store: str | Path) -> xr.Dataset:
     if not path.exists():
         raise FileNotFoundError(f"store {str(path)!r} does not exist")
     try:
-        group = zarr.open_group(path, mode="r")
+        group: Any = zarr.open_group(path, mode="r")
     except (FileNotFoundError, ValueError) as error:
         raise ValueError(f"store {str(path)!r} is not a zarr group") from error
     if "schema" not in group.attrs or "step" not in group or "omega" not in group:

@@ -10,8 +10,8 @@ for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import jaxtyping
-from beartype import beartype
+import jaxtyping  # noqa: E402  (loads NumPy, which reads the variables above once)
+from beartype import beartype  # noqa: E402
 
 _SHAPE = re.compile(r"\b(Float|Num|Int|Integer|Bool|Shaped|Real|Inexact)\[")
 _jaxtyped = jaxtyping.jaxtyped

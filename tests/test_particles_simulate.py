@@ -1,0 +1,446 @@
+"""simulate and resume: what comes back, exact laws of whole runs, storage that survives, bit-identical continuation."""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+import zarr
+
+from particles import (
+    Alignment,
+    Ball,
+    Box,
+    DivergenceError,
+    Energy,
+    FullSpace,
+    Langevin,
+    Quadratic,
+    Riesz,
+    geometric,
+    linear,
+    naive,
+    open_trajectory,
+    resume,
+    simulate,
+    trajectory,
+)
+from particles.random import normal
+
+Z = 4.9  # standard errors; a two-sided false alarm of 1e-6 for each comparison
+GAS = Quadratic(1.3) + Riesz(0, 0.7)
+
+
+def start(n_chains=2, n_particles=8, dim=2, seed=0):
+    return np.random.default_rng(seed).uniform(-0.8, 0.8, (n_chains, n_particles, dim))
+
+
+def gas(omega=None, energy=GAS, domain=None, sampler=None, **options):
+    """A small log gas with caps and walls at work."""
+    options = {"n_steps": 20, "rng": 3, **options}
+    sampler = sampler or Langevin(0.02, 4.0, drift_cap=2.0)
+    return simulate(start() if omega is None else omega, energy, domain or Ball(1.2, 2), sampler, **options)
+
+
+def assert_same(a: xr.Dataset, b: xr.Dataset):
+    """Bit for bit, attributes aside."""
+    xr.testing.assert_identical(a.load().drop_attrs(), b.load().drop_attrs())
+
+
+# -------------------------------------------------------------------------------------------------------- what comes back
+
+
+def test_dataset():
+    omega = start()
+    ds = gas(omega, save_every=5)
+    assert ds.sizes == {"chain": 2, "step": 5, "particle": 8, "dim": 2}
+    assert ds.step.values.tolist() == [0, 5, 10, 15, 20]
+    assert ds.omega.dims == ("chain", "step", "particle", "dim")
+    assert np.array_equal(ds.omega[:, 0], omega)
+    names = {"energy", "energy_quadratic", "energy_riesz", "grad_norm", "projected", "capped", "coincident", "min_gap"}
+    assert set(ds.data_vars) == {"omega", *names}
+    assert all(ds[name].dims == ("chain", "step") for name in names)
+    for i in range(5):
+        np.testing.assert_allclose(ds.energy[:, i], GAS.value(ds.omega[:, i].values), rtol=1e-12)
+        gradient = GAS.gradient(ds.omega[:, i].values)
+        np.testing.assert_allclose(ds.grad_norm[:, i], np.sqrt((gradient**2).sum((-2, -1)) / 8), rtol=1e-12)
+    np.testing.assert_allclose(ds.energy, ds.energy_quadratic + ds.energy_riesz, rtol=1e-12)
+    assert json.loads(ds.attrs["energy"]) == GAS.describe()
+    assert json.loads(ds.attrs["sampler"])["drift_cap"] == 2.0
+    assert (json.loads(ds.attrs["seed"]), json.loads(ds.attrs["save_every"]), ds.attrs["dtype"]) == (3, 5, "float64")
+    assert "numpy" in json.loads(ds.attrs["versions"])
+    assert all(isinstance(value, str) for value in ds.attrs.values())
+
+
+def test_fractions_are_means_over_the_steps_since_the_last_frame():
+    fine, coarse = gas(save_every=1), gas(save_every=5)
+    assert np.array_equal(fine.omega[:, ::5], coarse.omega)  # what is saved does not change what happens
+    for name in ("projected", "capped"):
+        expected = fine[name].values[:, 1:].reshape(2, 4, 5).mean(-1)
+        np.testing.assert_allclose(coarse[name][:, 1:], expected, atol=1e-15)
+    assert coarse.projected.max() > 0
+
+
+@pytest.mark.parametrize("kind", ["list", "integer", "float32", "read-only", "fortran", "DataArray", "torch", "one chain"])
+def test_kinds_of_start(kind):
+    grid = np.stack(np.meshgrid([-1, 1], [-1, 0, 1]), -1).reshape(-1, 2) * 1.0
+    omega = {
+        "list": grid.tolist(),
+        "integer": grid.astype(int),
+        "float32": grid.astype(np.float32),
+        "fortran": np.asfortranarray(grid),
+        "DataArray": xr.DataArray(grid),
+        "torch": torch.from_numpy(grid),
+    }.get(kind, grid)
+    if kind == "read-only":
+        omega.flags.writeable = False
+    ds = gas(omega[None] if kind == "one chain" else omega, domain=Ball(2.0, 2))
+    expected = gas(grid.copy(), domain=Ball(2.0, 2))
+    assert ds.omega.dtype == (np.float32 if kind == "float32" else np.float64)
+    np.testing.assert_allclose(ds.omega, expected.omega, atol=2e-5 if kind == "float32" else 1e-12)
+    assert np.array_equal(grid, np.stack(np.meshgrid([-1, 1], [-1, 0, 1]), -1).reshape(-1, 2))
+
+
+def test_rng_may_be_a_generator():
+    assert_same(gas(rng=np.random.default_rng(5)), gas(rng=int(np.random.default_rng(5).integers(2**63))))
+
+
+def test_callback_sees_frames_and_stops():
+    seen = []
+
+    def callback(step, frame):
+        seen.append((step, frame["omega"].copy()))
+        frame["omega"][:] = np.nan if step == 4 else frame["omega"]  # a careless callback cannot touch the run
+        return step == 6
+
+    ds = gas(save_every=2, callback=callback)
+    assert [step for step, _ in seen] == [0, 2, 4, 6] == ds.step.values.tolist()
+    assert np.array_equal(seen[-1][1], gas(save_every=2).omega[:, 3])
+    assert gas(callback=lambda step, frame: "anything but True").sizes["step"] == 21
+    assert gas(callback=lambda step, frame: True).sizes["step"] == 1
+
+
+def test_progress_bar_changes_nothing(capsys):
+    assert_same(gas(progress=True), gas())
+    assert "20/20" in capsys.readouterr().err
+
+
+def test_capped_runs_warn_once():
+    with pytest.warns(UserWarning, match="drift_cap") as caught:
+        gas(sampler=Langevin(0.02, 4.0, drift_cap=1e-3))
+    assert len(caught) == 1
+
+
+# ----------------------------------------------------------------------------------------------------------------- laws
+
+
+class QuadraticAttraction(Energy):
+    """A user's energy: stiffness |w|^2 / 2 in the mean, and pairs attracted by a |w - w'|^2 / 2."""
+
+    term = "attraction"
+
+    def __init__(self, stiffness: float, a: float):
+        self.stiffness, self.a = stiffness, a
+
+    def _evaluate(self, omega, key, want_value):
+        n = omega.shape[-2]
+        from_mean = omega - omega.mean(-2, keepdims=True)
+        gradient = self.stiffness * omega + self.a * n / (n - 1) * from_mean
+        external = self.stiffness * (omega**2).sum((-2, -1)) / (2 * n)
+        return external + self.a * (from_mean**2).sum((-2, -1)) / (2 * (n - 1)), gradient
+
+    def describe(self):
+        return {"name": "QuadraticAttraction", "stiffness": self.stiffness, "a": self.a}
+
+
+def test_quadratic_attraction_has_eulers_exact_modes():
+    stiffness, a, beta, eta, n, n_chains = 1.3, 0.8, 6.0, 0.05, 8, 4000
+    ds = simulate(
+        np.zeros((n_chains, n, 1)), QuadraticAttraction(stiffness, a), FullSpace(1), Langevin(eta, beta), n_steps=160, save_every=160, rng=1
+    )
+    omega = ds.omega.values[:, -1, :, 0]
+    mean, mode = omega.mean(-1), omega.var(-1, ddof=1)
+    theta = stiffness + a * n / (n - 1)
+    exact_mean = 1 / (beta * n * stiffness * (1 - eta * stiffness / 2))
+    exact_mode = 1 / (beta * theta * (1 - eta * theta / 2))
+    assert abs(exact_mean - 0.016564) < 5e-7
+    assert abs(exact_mode - 0.079680) < 2e-5
+    mean_error = (np.mean(mean**2) / exact_mean - 1) / math.sqrt(2 / n_chains)
+
+    def mode_error(variance):
+        return (mode.mean() / variance - 1) / math.sqrt(2 / (n_chains * (n - 1)))
+
+    assert abs(mean_error) < Z
+    assert abs(mode_error(exact_mode)) < Z
+    assert abs(mode_error(exact_mode / 1.2)) > Z  # negative control: beta 20 % off
+    assert abs(mode_error(1 / (beta * theta))) > Z  # negative control: no Euler factor
+    theta = stiffness + a
+    assert abs(mode_error(1 / (beta * theta * (1 - eta * theta / 2)))) > Z  # negative control: 1/N where 1/(N-1) belongs
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_second_moment_law_of_a_log_gas(dim):
+    # stationarity of <|w|^2> under Euler: 2 kappa <|w|^2> = strength + 2 dim / beta + eta <|grad|^2>, exact at any step size
+    stiffness, strength, beta, eta = 1.3, 0.7, 2.5, 0.02
+    omega = 0.7 * np.random.default_rng(4).standard_normal((400, 10, dim))
+    ds = simulate(omega, Quadratic(stiffness) + Riesz(0, strength), FullSpace(dim), Langevin(eta, beta), n_steps=600, save_every=150, rng=2)
+    last = ds.isel(step=slice(1, None))  # 150 steps: the slowest mode has decayed by e^-3.9 in the mean, twice that in the square
+    moment = (last.omega**2).sum("dim").mean("particle")
+
+    def error(beta):
+        gap = (2 * stiffness * moment - strength - 2 * dim / beta - eta * last.grad_norm**2).mean("step")  # one a chain
+        return float(gap.mean() / (gap.std() / math.sqrt(gap.size)))
+
+    assert abs(error(beta)) < Z
+    assert abs(error(1.2 * beta)) > Z  # negative control
+    assert abs(error(beta / 1.2)) > Z  # negative control
+
+
+@pytest.mark.parametrize("scheme", ["projected", "reflected"])
+def test_crowded_start_stays_finite_and_inside(scheme):
+    # 1000 particles in [0, 0.1]^2 with s = 2: explicit steps would be astronomically large
+    box = Box([0, 0], [1, 1])
+    omega = 0.1 * np.random.default_rng(0).random((1000, 2))
+    sampler = Langevin(1e-3, 1.0, scheme=scheme, drift_cap=0.02)
+    with pytest.warns(UserWarning, match="drift_cap"):
+        ds = simulate(omega, Riesz(2, 1.0), box, sampler, n_steps=100, save_every=50, rng=0)
+    assert np.isfinite(ds.omega).all()
+    assert box.contains(ds.omega.values).all()
+    assert ds.capped.max() > 0
+    ds = simulate(omega, Riesz(2, 1.0), box, Langevin(1e-3, 1.0, scheme=scheme), n_steps=10, rng=0)
+    assert box.contains(ds.omega.values).all()  # inside even without the cap
+
+
+# --------------------------------------------------------------------------------------------- same numbers, three ways
+
+
+def naive_gradient(state, trap, riesz):
+    """Identity (A.7) by the slow definition."""
+    _, pairs = naive.pair_sum(state, riesz.s, softening=riesz.softening)
+    return trap.stiffness * state + riesz.strength / (len(state) - 1) * pairs
+
+
+@pytest.mark.parametrize("energy", [GAS, Quadratic(1.3) + Riesz(1.5, 0.4, softening=0.1)], ids=["log", "softened"])
+def test_numba_torch_and_naive_agree_for_20_steps(energy):
+    omega, ball, sampler = start(), Ball(1.2, 2), Langevin(0.02, 4.0)
+    numba = simulate(omega, energy, ball, sampler, n_steps=20, rng=3).omega.values
+    by_torch = simulate(torch.from_numpy(omega), energy, ball, sampler, n_steps=20, rng=3).omega.values
+    np.testing.assert_allclose(by_torch, numba, rtol=1e-10, atol=1e-12)
+    trap, riesz = energy.energies
+    for chain in range(2):
+        state = omega[chain].copy()
+        for step in range(20):
+            gradient = naive_gradient(state, trap, riesz)
+            noise = normal((3, chain, step), state.shape)
+            state = naive.langevin_step(state, gradient, noise, 0.02, 4.0, lambda w: naive.project_ball(w, 1.2))
+        np.testing.assert_allclose(numba[chain, -1], state, rtol=1e-10, atol=1e-12)
+
+
+def test_chains_and_particles_are_independent_of_how_many_there_are():
+    three = gas(start(3), save_every=5)
+    one = gas(start(3)[:1], save_every=5)
+    assert np.array_equal(three.omega[0], one.omega[0])
+    assert not np.isclose(three.omega[0, -1], three.omega[1, -1]).any()
+    trap = Quadratic(1.3)
+    many, few = gas(energy=trap), gas(start()[:, :3], energy=trap)
+    assert np.array_equal(many.omega[:, :, :3], few.omega)
+
+
+def test_seeds_differ():
+    assert not np.isclose(gas(rng=1).omega[:, -1], gas(rng=2).omega[:, -1]).any()
+
+
+# -------------------------------------------------------------------------------------------------------------- storage
+
+
+@pytest.fixture
+def short_chunks(monkeypatch):
+    monkeypatch.setattr(trajectory, "CHUNK_FRAMES", 7)
+
+
+@pytest.mark.parametrize("n_steps", [0, 6, 7, 30])
+def test_store_equals_memory(tmp_path, short_chunks, n_steps):
+    stored = gas(n_steps=n_steps, store=tmp_path / "run")
+    assert_same(stored, gas(n_steps=n_steps))
+    assert_same(open_trajectory(tmp_path / "run"), stored)
+    plain = xr.open_zarr(tmp_path / "run", consolidated=False, chunks=None)  # readable without this package
+    assert_same(plain, stored)
+    assert plain.omega.attrs["long_name"] == "particles"
+    assert plain.attrs["seed"] == "3"
+
+
+def minibatched():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((60, 2)), rng.choice([-1, 1], 60)
+    return Alignment(x, y, "fourier", batch_size=16) + Riesz(0, 0.1)
+
+
+RUNS = {
+    "gas": {},
+    "every 3": {"save_every": 3},
+    "minibatch": {"energy": minibatched(), "save_every": 2},
+    "schedules": {"sampler": Langevin(linear(0.02, 0.001, 25), geometric(1.0, 50.0, 25), scheme="reflected"), "save_every": 3},
+    "float32": {"omega": start().astype(np.float32)},
+    "torch": {"omega": torch.from_numpy(start())},
+}
+
+
+@pytest.mark.parametrize(("kind", "first"), [("gas", 0), ("gas", 6), *((kind, 12) for kind in RUNS)])
+def test_resume_is_bit_identical(tmp_path, short_chunks, kind, first):
+    options = {"energy": GAS, "domain": Ball(1.2, 2), "sampler": Langevin(0.02, 4.0), **RUNS[kind]}
+    whole = gas(**options, n_steps=30)
+    store = tmp_path / "run"
+    gas(**options, n_steps=first, store=store)
+    model = [options[name] for name in ("energy", "domain", "sampler")]
+    assert_same(resume(store, *model, n_steps=first), whole.isel(step=slice(0, first // options.get("save_every", 1) + 1)))
+    assert_same(resume(store, *model, n_steps=18), whole.sel(step=slice(0, 18)))
+    again = resume(store, *model, n_steps=30)
+    assert_same(again, whole)
+    assert again.attrs["dtype"] == whole.attrs["dtype"]
+
+
+def test_resume_after_a_callback_stopped(tmp_path, short_chunks):
+    gas(n_steps=60, store=tmp_path / "run", callback=lambda step, frame: step == 10)
+    assert open_trajectory(tmp_path / "run").sizes["step"] == 11
+    assert_same(resume(tmp_path / "run", GAS, Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0), n_steps=30), gas(n_steps=30))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_interrupted_run_leaves_every_frame(tmp_path, short_chunks, error):
+    def callback(step, frame):
+        if step == 18:
+            raise error
+
+    with pytest.raises(error):
+        gas(n_steps=60, store=tmp_path / "run", callback=callback)
+    assert_same(open_trajectory(tmp_path / "run"), gas(n_steps=18))
+
+
+def test_divergence_leaves_every_frame(tmp_path):
+    sampler = Langevin(lambda step: 0.02 if step < 9 else 1e308, 1e4)
+    with pytest.raises(DivergenceError) as caught:
+        gas(domain=FullSpace(2), sampler=sampler, store=tmp_path / "run")
+    ds = open_trajectory(tmp_path / "run")
+    assert ds.sizes["step"] == caught.value.step + 1
+    assert np.array_equal(ds.omega[:, -1], caught.value.omega)
+    assert np.isfinite(ds.omega).all()
+
+
+def kill_and_resume(path, wait: float) -> int:
+    """Kill -9 a streaming run `wait` seconds after its store appears; the number of frames that were there."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["particles", "zarr"])
+    omega, energy, ball, sampler = start(1, 3), Quadratic(1.3), Ball(1.2, 2), Langevin(0.02, 4.0)
+    options = {"n_steps": 100_000, "rng": 3, "store": str(path)}
+    child = context.Process(target=simulate, args=(omega, energy, ball, sampler), kwargs=options)
+    child.start()
+    while not path.exists():
+        assert child.is_alive()
+        time.sleep(0.001)
+    time.sleep(wait)
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    found = open_trajectory(path)
+    n_frames = found.sizes["step"]
+    n_steps = n_frames + 220  # over a chunk's end
+    whole = simulate(omega, energy, ball, sampler, n_steps=n_steps, rng=3)
+    assert_same(found, whole.isel(step=slice(0, n_frames)))
+    assert_same(resume(path, energy, ball, sampler, n_steps=n_steps), whole)
+    return n_frames
+
+
+def test_kill_9_leaves_a_store_that_opens_and_continues(tmp_path):
+    waits = random.Random(1)
+    assert min(kill_and_resume(tmp_path / f"run{i}", waits.uniform(0, 0.3)) for i in range(3)) >= 1
+
+
+@pytest.mark.slow
+def test_kill_9_twenty_times(tmp_path):
+    waits = random.Random(2)
+    assert max(kill_and_resume(tmp_path / f"run{i}", waits.uniform(0, 1.0)) for i in range(20)) > 1
+
+
+def test_kill_between_the_arrays_of_a_growing_store(tmp_path):
+    gas(store=tmp_path / "run")
+    group = zarr.open_group(tmp_path / "run", mode="r+")
+    group["energy"].resize((2, 41))
+    assert_same(open_trajectory(tmp_path / "run"), gas())
+    assert_same(resume(tmp_path / "run", GAS, Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0), n_steps=30), gas(n_steps=30))
+
+
+def test_long_frames_get_short_chunks(tmp_path):
+    simulate(np.zeros((1, 100_000, 2)), Quadratic(1.0), FullSpace(2), Langevin(0.1, 1.0), n_steps=5, rng=0, store=tmp_path / "run")
+    assert zarr.open_group(tmp_path / "run")["omega"].chunks[1] == 2
+
+
+# ------------------------------------------------------------------------------------------------------------ bad input
+
+
+def test_existing_store_is_refused_and_kept(tmp_path):
+    gas(store=tmp_path / "run")
+    before = sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*"))
+    with pytest.raises(FileExistsError, match="run"):
+        gas(store=tmp_path / "run", rng=9)
+    assert before == sorted((p, p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"omega": np.zeros(3)}, "omega"),
+        ({"omega": np.zeros((2, 3))}, "omega must have dim 2"),
+        ({"omega": np.full((3, 2), np.nan)}, "omega must be finite"),
+        ({"omega": np.array([[0.0, 0], [0, 5]])}, "omega must lie inside .* particle 1 of chain 0"),
+        ({"n_steps": -1}, "n_steps"),
+        ({"n_steps": 2.5}, "n_steps"),
+        ({"n_steps": 10, "save_every": 3}, "n_steps must be a multiple of save_every = 3, got 10"),
+        ({"save_every": 0}, "save_every"),
+        ({"rng": "seed"}, "rng"),
+        ({"rng": -1}, "rng"),
+        ({"sampler": Langevin(0.1, 1.0, preconditioner=[1, 2])}, "preconditioner"),
+    ],
+)
+def test_bad_input(tmp_path, change, name):
+    with pytest.raises(ValueError, match=name):
+        gas(**change, store=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_refuses_another_model(tmp_path):
+    store, ball, sampler = tmp_path / "run", Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0)
+    gas(store=store, save_every=5)
+    with pytest.raises(ValueError, match="energy must be the stored one"):
+        resume(store, Quadratic(1.3), ball, sampler, n_steps=40)
+    with pytest.raises(ValueError, match="domain"):
+        resume(store, GAS, Ball(1.3, 2), sampler, n_steps=40)
+    with pytest.raises(ValueError, match="sampler"):
+        resume(store, GAS, ball, Langevin(0.02, 4.1, drift_cap=2.0), n_steps=40)
+    with pytest.raises(ValueError, match="n_steps must be a multiple"):
+        resume(store, GAS, ball, sampler, n_steps=41)
+    with pytest.raises(ValueError, match="at least the 20 steps"):
+        resume(store, GAS, ball, sampler, n_steps=15)
+    assert_same(open_trajectory(store), gas(save_every=5))
+
+
+def test_what_is_no_trajectory(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        open_trajectory(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    zarr.create_group(tmp_path / "other")
+    for name in ("empty", "other"):
+        with pytest.raises(ValueError, match=name):
+            open_trajectory(tmp_path / name)
+    gas(store=tmp_path / "newer")
+    zarr.open_group(tmp_path / "newer", mode="r+").attrs["schema"] = "99"
+    with pytest.raises(ValueError, match="schema 99"):
+        open_trajectory(tmp_path / "newer")
