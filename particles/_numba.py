@@ -52,20 +52,21 @@ def _distances(x, y, i, j, columns, softening2, p, q):
 def _weights(q, w, base, power, tiny):
     """w = q^-power over one row; 0 where q < tiny, which stands for a particle and itself and for coincident pairs."""
     quarters, zero, one = round(4 * power), q.dtype.type(0), q.dtype.type(1)  # a plain 0 would turn float32 into float64
-    if quarters == 6:  # s = 1
+    chain = quarters == 4 * power and quarters <= 256  # a multiple of a quarter: square roots and squarings
+    if chain and quarters == 6:  # s = 1
         for j in range(q.size):
             inverse = one / q[j] if q[j] >= tiny else zero
             w[j] = inverse * math.sqrt(inverse)
         return
     for j in range(q.size):
         w[j] = one / q[j] if q[j] >= tiny else zero
-    if quarters == 4:  # s = 0
+    if chain and quarters == 4:  # s = 0
         return
-    if quarters != 4 * power or quarters > 256:
+    if not chain:
         for j in range(q.size):
             w[j] = w[j] ** power
         return
-    for j in range(q.size):  # multiples of a quarter: square roots and squarings
+    for j in range(q.size):
         root = math.sqrt(w[j])
         base[j] = w[j]
         w[j] = (root if quarters & 2 else one) * (math.sqrt(root) if quarters & 1 else one)

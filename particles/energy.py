@@ -7,6 +7,7 @@ torch; values are float64 of omega's leading shape, gradients have omega's shape
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -99,12 +100,14 @@ class Sum(Energy):
 
     def value_and_grad(self, omega: Array, *, key: Key | None = None) -> tuple[dict[str, Array], Array]:
         terms: dict[str, Array] = {}
+        seen: Counter[str] = Counter()
         total: Array = 0
         for energy in self.energies:
             part, gradient = energy.value_and_grad(omega, key=key)
             total = total + gradient
-            repeats = 1 + sum(name == energy.term or name.startswith(f"{energy.term}_") for name in terms)
-            terms[energy.term if repeats == 1 else f"{energy.term}_{repeats}"] = part[energy.term]
+            for name, value in part.items():
+                seen[name] += 1
+                terms[name if seen[name] == 1 else f"{name}_{seen[name]}"] = value
         return terms, total
 
     def gradient(self, omega: Array, *, key: Key | None = None) -> Array:

@@ -1,0 +1,198 @@
+"""Features against their slow definition, their derivatives, closed-form kernels and extreme arguments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from particles import naive
+from particles.features import (
+    Elu,
+    FourierPair,
+    FourierPhase,
+    NonstationaryPair,
+    PositiveExponential,
+    SoftmaxFeatures,
+    Softplus,
+    as_feature,
+    feature_from_description,
+)
+
+NAMES = ["fourier", "phase", "nonstationary", "positive", "softplus", "elu", "softmax"]
+OPTIONS = [
+    Softplus(0.7, 0.1),
+    Softplus(0.7, 0.1, True),
+    Softplus(renormalise=True),
+    Elu(0.5, 0.3),
+    Elu(1.3, 0.3, True),
+    Elu(renormalise=True),
+    SoftmaxFeatures(0.4),
+]
+ALL = [as_feature(name) for name in NAMES] + OPTIONS
+
+
+def data(feature, *, chains=(), n=7, particles=5, dim=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, dim)), rng.normal(size=(*chains, particles, feature.particle_dim(dim)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_and_kernel_equal_the_slow_definition(name):
+    feature = as_feature(name)
+    x, omega = data(feature, chains=(2,))
+    slow = np.array([[naive.features(name, row, w) for row in x] for w in omega])
+    np.testing.assert_allclose(feature(x, omega), slow, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(feature(torch.tensor(x), torch.tensor(omega)).numpy(), slow, rtol=1e-12, atol=1e-14)
+    kernel = [[[naive.kernel(name, a, b, w) for b in x[:2]] for a in x] for w in omega]
+    np.testing.assert_allclose(feature.kernel(x, x[:2], omega), kernel, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("feature", ALL, ids=repr)
+@pytest.mark.parametrize("chains", [(), (2,)])
+def test_pullback_equals_finite_differences_and_autograd(feature, chains):
+    x, omega = data(feature, chains=chains)
+    phi, pullback = feature.value_and_pullback(x, omega)
+    cotangent = np.random.default_rng(1).normal(size=phi.shape)
+    gradient = pullback(cotangent)
+    numerical = naive.numerical_gradient(lambda w: float((cotangent * feature(x, w)).sum()), omega)
+    np.testing.assert_allclose(gradient, numerical, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(phi, feature(x, omega), rtol=1e-14)
+
+    tensors = [torch.tensor(a) for a in (x, omega, cotangent)]
+    phi, pullback = feature.value_and_pullback(*tensors[:2])
+    np.testing.assert_allclose(pullback(tensors[2]).numpy(), gradient, rtol=1e-12, atol=1e-13)
+    tensors[1].requires_grad_()
+    scale, scaled = feature.scaled(*tensors[:2])
+    (torch.exp(scale)[..., None, None] * scaled * tensors[2]).sum().backward()
+    np.testing.assert_allclose(tensors[1].grad.numpy(), gradient, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("feature", [f for f in ALL if f not in (Elu(0.5, 0.3),)], ids=repr)
+def test_autograd_is_right_at_the_origin(feature):
+    omega = torch.zeros(4, feature.particle_dim(3), dtype=torch.float64, requires_grad=True)
+    x = torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    _, pullback = feature.value_and_pullback(x, omega.detach())
+    scale, phi = feature.scaled(x, omega)
+    cotangent = torch.randn(phi.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    (gradient,) = torch.autograd.grad((torch.exp(scale)[..., None, None] * phi * cotangent).sum(), omega)
+    torch.testing.assert_close(gradient, pullback(cotangent))
+
+
+@pytest.mark.parametrize("feature", ALL, ids=repr)
+def test_scaled_never_overflows_in_float32_and_broadcasts_over_batch_and_head(feature):
+    generator = torch.Generator().manual_seed(2)
+    x = (100 * torch.randn(2, 3, 4, 8, generator=generator)).requires_grad_()
+    omega = (100 * torch.randn(3, 5, feature.particle_dim(8), generator=generator)).requires_grad_()
+    scale, phi = feature.scaled(x, omega)
+    assert phi.shape == (2, 3, 4, feature.width, 5)
+    assert scale.shape == (2, 3, 4)
+    assert bool(scale.isfinite().all())
+    assert float(phi.detach().abs().max()) <= 1.5
+    (phi.sum() + 1e-6 * scale.sum()).backward()
+    assert bool(x.grad.isfinite().all() and omega.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softplus_and_elu_keep_relative_accuracy_where_they_underflow(dtype):
+    x, omega = np.array([[-1000.0, 0.0]], dtype), np.array([[1.0, 0.0], [1.001, 0.0]], dtype)
+    z = -1000.0 * omega[:, 0].astype(float)
+    for feature in (Softplus(), Elu()):  # both are exp(z) there
+        scale, phi = feature.scaled(x, omega)
+        np.testing.assert_allclose(scale[..., None] + np.log(phi[0]), z[None], rtol=1e-6)
+    for feature in (Softplus(renormalise=True), Elu(renormalise=True)):
+        expected = math.sqrt(2) * np.exp(z - z.max()) / np.exp(z - z.max()).sum()
+        np.testing.assert_allclose(feature(x, omega)[0, 0], expected, rtol=2e-4 if dtype is np.float32 else 1e-12)
+    grid = np.linspace(-40, 40, 4001)[:, None]
+    np.testing.assert_allclose(Softplus()(grid, np.ones((1, 1)))[:, 0, 0], np.log1p(np.exp(grid[:, 0])), rtol=1e-14)
+
+
+@pytest.mark.parametrize("feature", [f for f in ALL if f.many_body], ids=repr)
+def test_normalised_features_sum_to_the_square_root_of_their_number(feature):
+    x, omega = data(feature)
+    np.testing.assert_allclose(feature(30 * x, omega).sum(-1), math.sqrt(5), rtol=1e-12)
+
+
+def test_only_normalised_features_are_many_body():
+    assert [f.name for f in map(as_feature, NAMES) if f.many_body] == ["softmax"]
+    assert Softplus(renormalise=True).many_body
+    assert not Softplus(renormalise=True).signed
+
+
+def test_phase_average_is_the_stationary_kernel():
+    """The mean over a uniform grid of phases of 2 cos(w.x + b) cos(w.x' + b) is cos w.(x - x') exactly."""
+    x, w = np.random.default_rng(3).normal(size=(2, 3)), np.array([0.3, -1.2, 0.8])
+    phases = 2 * np.pi * np.arange(8) / 8
+    omega = np.column_stack([np.tile(w, (8, 1)), phases])
+    assert FourierPhase().kernel(x[:1], x[1:], omega)[0, 0] == pytest.approx(math.cos(w @ (x[0] - x[1])), abs=1e-14)
+
+
+def test_nonstationary_pair_is_yaglom_in_product_form():
+    """cos w1.x + cos w2.x = 2 cos(m.x) cos(h.x) with m, h half sum and half difference; equal halves give the stationary kernel."""
+    x, omega = data(NonstationaryPair())
+    m, h = (omega[:, :3] + omega[:, 3:]) / 2, (omega[:, :3] - omega[:, 3:]) / 2
+    phi = np.concatenate([np.cos(x @ m.T) * np.cos(x @ h.T), np.sin(x @ m.T) * np.cos(x @ h.T)], -1)
+    np.testing.assert_allclose(NonstationaryPair().kernel(x, x, omega), phi @ phi.T / 5, atol=1e-14)
+    w = omega[:, :3]
+    np.testing.assert_allclose(NonstationaryPair().kernel(x, x, np.hstack([w, w])), FourierPair().kernel(x, x, w), atol=1e-14)
+
+
+def test_mean_and_variance_under_the_gaussian_law():
+    """Exact per-feature moments by Gauss-Hermite quadrature: Fourier pair (1 - e^-D^2)^2/2, positive e^{2xy}(e^{z^2} - 1), z = x + y."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(90)
+    weights /= weights.sum()
+    x, y = np.array([[0.7]]), np.array([[-0.4]])
+    for feature, mean, variance in (
+        (FourierPair(), math.exp(-(1.1**2) / 2), 0.5 * (1 - math.exp(-(1.1**2))) ** 2),
+        (PositiveExponential(), math.exp(-0.28), math.exp(-0.56) * (math.exp(0.3**2) - 1)),
+    ):
+        products = (feature(x, nodes[:, None]) * feature(y, nodes[:, None])).sum(-2)[0]
+        assert weights @ products == pytest.approx(mean, rel=1e-12)
+        assert weights @ products**2 - mean**2 == pytest.approx(variance, rel=1e-11)
+
+
+def test_positive_kernel_overflows_to_infinity_not_nan():
+    x = np.full((2, 3), 30.0)
+    with np.errstate(over="ignore"):
+        kernel = PositiveExponential().kernel(x, x, np.full((4, 3), 50.0))
+    assert np.isposinf(kernel).all()
+
+
+@pytest.mark.parametrize("feature", ALL, ids=repr)
+def test_description_round_trip(feature):
+    assert feature_from_description(feature.describe()) == feature
+
+
+def test_integer_and_read_only_arrays_work_and_stay():
+    x, omega = np.arange(6).reshape(2, 3), np.array([[1, 0, -1]])
+    x.flags.writeable = omega.flags.writeable = False
+    phi, pullback = FourierPair().value_and_pullback(x, omega)
+    np.testing.assert_array_equal(phi, FourierPair()(x.astype(float), omega.astype(float)))
+    assert pullback(np.ones(phi.shape)).shape == omega.shape
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"feature.*'gauss'"):
+        as_feature("gauss")
+    with pytest.raises(ValueError, match="omega must have 4 numbers per particle"):
+        FourierPhase()(np.ones((2, 3)), np.ones((5, 3)))
+    with pytest.raises(ValueError, match=r"omega.*\(5, 3\)"):
+        NonstationaryPair()(np.ones((2, 3)), np.ones((5, 3)))
+    with pytest.raises(ValueError, match="omega"):
+        FourierPair()(np.ones((2, 3)), np.ones((5, 2)))
+    with pytest.raises(ValueError, match=r"temperature.*-1"):
+        Softplus(temperature=-1)
+    with pytest.raises(ValueError, match="floor"):
+        Elu(floor=float("nan"))
+    with pytest.raises(ValueError, match="temperature"):
+        SoftmaxFeatures(0)
+    with pytest.raises(ValueError, match="renormalise"):
+        Elu(renormalise=1)
+    with pytest.raises(ValueError, match="NumPy or all torch"):
+        FourierPair()(np.ones((2, 3)), torch.ones(5, 3))
+    with pytest.raises(ValueError, match="unknown options"):
+        feature_from_description({"name": "Softplus", "tau": 1})
+    with pytest.raises(ValueError, match="Gauss"):
+        feature_from_description({"name": "Gauss"})

@@ -1,0 +1,251 @@
+"""Pair sums on numba and torch against the loop definition, at every awkward exponent, size, layout, thread count and distance."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numba
+import numpy as np
+import pytest
+import torch
+
+from particles import _numba, _torch, naive
+from particles.pairwise import gaps, riesz_sums
+
+EXPONENTS = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, np.pi, 7.0, 62.0, -0.5, -1.0, -1.5, -np.sqrt(2)]
+OPTIONS: list[dict] = [{}, {"softening": 0.3}, {"length": 1.7, "mirror": True}, {"softening": 0.2, "length": 0.6, "mirror": True}]
+
+
+def cloud(*shape, seed=0, spread=1.0):
+    return spread * np.random.default_rng(seed).normal(size=shape)
+
+
+def relative(a, b):
+    return np.abs(a - b).max() / np.abs(b).max()
+
+
+@pytest.mark.parametrize("s", EXPONENTS)
+@pytest.mark.parametrize(
+    "options", [{}, {"softening": 0.3}, {"length": 1.7, "mirror": True}, {"softening": 0.2, "length": 0.6, "mirror": True}]
+)
+def test_both_back_ends_equal_the_loops(s, options):
+    for n, dim in ((1, 2), (2, 1), (3, 3), (5, 2), (7, 4)):
+        omega = cloud(n, dim)
+        slow = naive.pair_sum(omega, s, **options)
+        fast, torch_ = riesz_sums(omega, s, **options), riesz_sums(torch.tensor(omega), s, **options)
+        for total, gradient in (fast, [a.numpy() for a in torch_]):
+            np.testing.assert_allclose(total, slow[0], rtol=1e-11, atol=1e-13)
+            np.testing.assert_allclose(gradient, slow[1], rtol=0, atol=1e-11 * max(1e-3, np.abs(slow[1]).max()))
+
+
+@pytest.mark.parametrize("s", [0.0, 1.0, 2.5, -0.5, 3.1])
+@pytest.mark.parametrize(("n", "dim"), [(255, 2), (256, 3), (257, 16), (513, 5), (601, 1)])
+def test_tile_edges_agree_between_back_ends(s, n, dim):
+    omega = cloud(2, n, dim)
+    for mirror in (False, True):
+        total, gradient = riesz_sums(omega, s, mirror=mirror)
+        total2, gradient2 = riesz_sums(torch.tensor(omega), s, mirror=mirror)
+        np.testing.assert_allclose(total, total2.numpy(), rtol=1e-12, atol=1e-9)
+        assert relative(gradient, gradient2.numpy()) < 1e-11
+        np.testing.assert_array_equal(riesz_sums(omega[1], s, mirror=mirror)[1], gradient[1])  # a chain does not know of the others
+        np.testing.assert_array_equal(riesz_sums(omega, s, mirror=mirror, energy=False)[1], gradient)
+
+
+@pytest.mark.parametrize("s", [0.0, 0.5, 1.0, 2.5, -0.5, 3.1])
+def test_float32_state_keeps_float64_sums(s):
+    omega = cloud(700, 3).astype(np.float32)
+    total, gradient = riesz_sums(omega, s)
+    exact, force = riesz_sums(omega.astype(np.float64), s)
+    assert gradient.dtype == np.float32
+    assert total.dtype == np.float64
+    assert abs(total / exact - 1) < 1e-6
+    assert relative(gradient, force) < 1e-5
+    total, gradient = riesz_sums(torch.tensor(omega), s)
+    assert total.dtype == torch.float64
+    assert abs(float(total) / exact - 1) < 1e-6
+    assert relative(gradient.numpy(), force) < 1e-5
+
+
+def test_integer_and_float_exponents_are_the_same_call():
+    omega = cloud(9, 3)
+    results = [riesz_sums(omega, float(s)) for s in (1, 1.0, np.float32(1), np.int64(1))]
+    for total, gradient in results[1:]:
+        assert total == results[0][0]
+        np.testing.assert_array_equal(gradient, results[0][1])
+
+
+def test_small_exponent_tends_to_the_logarithm():
+    """(g_s - 1)/s -> -log r."""
+    omega = cloud(6, 2)
+    total, gradient = riesz_sums(omega, 1e-6)
+    log_total, log_gradient = riesz_sums(omega, 0.0)
+    assert (total - 30) / 1e-6 == pytest.approx(log_total, rel=1e-4)
+    np.testing.assert_allclose(gradient / 1e-6, log_gradient, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor], ids=["numba", "torch"])
+def test_forces_sum_to_zero(make):
+    for s in (0.0, 1.0, 2.3, -0.7):
+        _, gradient = riesz_sums(make(cloud(333, 3)), s)
+        gradient = np.asarray(gradient)
+        assert np.abs(gradient.sum(0)).max() < 1e-12 * np.abs(gradient).sum()
+
+
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor], ids=["numba", "torch"])
+def test_coincident_pair_has_infinite_energy_and_no_force(make):
+    omega = make(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    for s in (0.0, 1.0, 2.5, 7.3):
+        total, gradient = riesz_sums(omega, s)
+        slope = s or 1.0
+        assert float(total) == np.inf
+        np.testing.assert_allclose(np.asarray(gradient), slope * np.array([[1.0, 0, 0], [1.0, 0, 0], [-2.0, 0, 0]]), rtol=1e-14)
+    total, gradient = riesz_sums(omega, -1.0)
+    assert float(total) == pytest.approx(-4)
+    np.testing.assert_allclose(np.asarray(gradient), [[1, 0, 0], [1, 0, 0], [-2, 0, 0]])
+    total, _ = riesz_sums(omega, 1.0, softening=0.5)
+    assert float(total) == pytest.approx(2 * (2 + 2 / 1.25**0.5))
+    coincident, gap = gaps(omega)
+    assert int(coincident) == 1
+    assert float(gap) == 0
+
+
+def test_gaps_count_mirror_images_and_single_particles():
+    omega = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 3.0]])
+    for make in (np.asarray, torch.tensor):
+        assert [float(v) for v in gaps(make(omega))] == [0, 2]
+        assert [float(v) for v in gaps(make(omega), mirror=True)] == [1, 0]
+        assert [float(v) for v in gaps(make(omega[:1]), mirror=True)] == [0, np.inf]
+    many = cloud(2, 300, 3)
+    many[1, 299] = many[1, 7]
+    brute = np.linalg.norm(many[0, :, None] - many[0], axis=-1)[np.triu_indices(300, 1)].min()
+    for make in (np.asarray, torch.tensor):
+        coincident, gap = gaps(make(many))
+        assert list(map(int, coincident)) == [0, 1]
+        np.testing.assert_allclose(np.asarray(gap), [brute, 0], rtol=1e-12)
+
+
+def test_overflow_raises_and_is_never_nan():
+    """r^-64 at 0.01 is 1e128: fine in float64, beyond float32; at 1e-5 beyond both. The energy of a representable pair is infinite then."""
+    pair = np.zeros((2, 64))
+    pair[1, 0] = 0.01
+    total, gradient = riesz_sums(pair, 62.0)
+    assert total == pytest.approx(2e124, rel=1e-9)
+    assert gradient[0, 0] == pytest.approx(62e126, rel=1e-9)
+    for make in (np.asarray, torch.tensor):
+        with pytest.raises(OverflowError, match="float32"):
+            riesz_sums(make(pair.astype(np.float32)), 62.0)
+        with pytest.raises(OverflowError, match="float64"):
+            riesz_sums(make(1e-3 * pair), 62.0)
+        with pytest.raises(OverflowError, match="too large"):
+            riesz_sums(make(np.array([[0.0], [1e200]])), 1.0)
+        with pytest.raises(ValueError, match="NaN"):
+            riesz_sums(make(np.array([[0.0], [np.nan]])), 1.0)
+
+
+def test_many_copies_and_a_far_point_return_at_once():
+    omega = np.zeros((2001, 3))
+    omega[-1] = 1e150
+    riesz_sums(omega[:3], 1.0)
+    start = time.perf_counter()
+    total, gradient = riesz_sums(omega, 1.0)
+    assert time.perf_counter() - start < 1
+    assert total == np.inf
+    assert np.isfinite(gradient).all()
+    assert gaps(omega)[0] == 2000 * 1999 // 2
+
+
+def test_close_pair_far_from_the_origin_keeps_its_digits():
+    """Differences, not Gram matrices: a pair at distance 1e-3 in a cloud with mean 10 in 64 dimensions."""
+    omega = cloud(200, 64) + 10
+    omega[1] = omega[0]
+    omega[1, 0] += 1e-3
+    gap = np.linalg.norm(omega[1] - omega[0])
+    for array in (omega, torch.tensor(omega)):
+        assert float(gaps(array)[1]) == pytest.approx(gap, rel=1e-12)
+        total, _ = riesz_sums(array, 6.0)
+        assert float(total) == pytest.approx(2 * gap**-6, rel=1e-9)
+
+
+@pytest.mark.parametrize("change", ["readonly", "fortran", "strided", "negative"])
+def test_layouts_work_and_inputs_stay(change):
+    base = cloud(8, 6)
+    omega = {"readonly": base[:, :3].copy(), "fortran": np.asfortranarray(base), "strided": base[::2, ::3], "negative": base[::-1, ::-1]}[
+        change
+    ]
+    if change == "readonly":
+        omega.flags.writeable = False
+    before = omega.copy()
+    total, gradient = riesz_sums(omega, 1.0)
+    expected = naive.pair_sum(np.ascontiguousarray(omega), 1.0)
+    assert total == pytest.approx(expected[0], rel=1e-13)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-11)
+    np.testing.assert_array_equal(omega, before)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_threads_change_no_bit(dtype):
+    omega = cloud(3, 777, 3).astype(dtype)
+    planes = _numba._planes(omega)
+    results = []
+    for threads in range(1, numba.config.NUMBA_NUM_THREADS + 1):
+        numba.set_num_threads(threads)
+        try:
+            for _ in range(5):
+                rows, force = np.zeros((3, 777)), np.empty_like(omega)
+                _numba._parallel(planes, planes, 1.0, dtype(0), True, rows, force)
+                results.append((rows, force))
+        finally:
+            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    rows, force = np.zeros((3, 777)), np.empty_like(omega)
+    _numba._serial(planes, planes, 1.0, dtype(0), True, rows, force)
+    for other_rows, other_force in results:
+        np.testing.assert_array_equal(other_rows, rows)
+        np.testing.assert_array_equal(other_force, force)
+
+
+def test_memory_stays_linear_in_the_particles():
+    """30,000 particles in 3 dimensions: a matrix of pairs would need 7.2 GB."""
+    code = (
+        "import resource, numpy as np\n"
+        "from particles.pairwise import riesz_sums\n"
+        "riesz_sums(np.random.default_rng(0).normal(size=(600, 3)), 1.0)\n"
+        "omega = np.random.default_rng(0).normal(size=(30000, 3)).astype(np.float32)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "riesz_sums(omega, 1.0, energy=False)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ.copy())
+    assert int(out.stdout) < 60_000  # kB
+
+
+def test_torch_blocks_do_not_change_the_result(monkeypatch):
+    omega = torch.tensor(cloud(2, 50, 3))
+    whole = riesz_sums(omega, 1.0)
+    monkeypatch.setitem(_torch._BLOCK, "cpu", 700)
+    parts = riesz_sums(omega, 1.0)
+    for a, b in zip(whole, parts, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-12)
+
+
+def test_torch_energy_is_differentiable_once_and_finite_at_coincidence():
+    for s in (0.0, 1.0, 2.5, -0.5):
+        for mirror in (False, True):
+            omega = torch.tensor(cloud(5, 2), requires_grad=True)
+            total, gradient = riesz_sums(omega, s, mirror=mirror)
+            total.backward()
+            torch.testing.assert_close(omega.grad, 2 * gradient)
+            crowded = torch.tensor(np.vstack([cloud(4, 2), cloud(4, 2)[:1]]), requires_grad=True)
+            riesz_sums(crowded, s, mirror=mirror)[0].backward()
+            assert bool(crowded.grad.isfinite().all())
+    omega = torch.tensor(cloud(5, 2), requires_grad=True)
+    (gradient,) = torch.autograd.grad(riesz_sums(omega, 1.0)[0], omega, create_graph=True)
+    with pytest.raises(RuntimeError, match="require grad"):  # no silent wrong second derivative
+        gradient.sum().backward()
+
+
+def test_importing_pairwise_does_not_load_torch():
+    code = "import sys, particles.energy; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
