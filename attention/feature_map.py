@@ -96,7 +96,7 @@ class FeatureMap(nn.Module):
         """
         if role not in ("query", "key"):
             raise ValueError(f"role must be 'query' or 'key', got {role!r}")
-        if x.ndim != 4 or self.heads not in (1, x.shape[1]):
+        if x.ndim != 4 or (self.heads != 1 and self.heads != x.shape[1]):
             raise ValueError(f"x must have shape (batch, {self.heads}, time, dim), got {tuple(x.shape)}")
         dtype = torch.promote_types(torch.promote_types(x.dtype, self.omega.dtype), torch.float32)
         with torch.autocast(x.device.type, enabled=False):

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import attention
+from attention import FeatureMap, feature_map
+
+NAMES = ["favor", "softplus", "porf-softplus", "softmaxfeat", "fourier", "phase", "elu"]
+
+
+def points(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def made(name: str = "favor", *, dim: int = 5, n_features: int = 6, heads: int = 3, seed: int = 0, **options) -> FeatureMap:
+    generator = torch.Generator().manual_seed(seed)
+    return feature_map(name, dim=dim, n_features=n_features, heads=heads, generator=generator, **options).double()
+
+
+def true_features(fm: FeatureMap, x: torch.Tensor) -> torch.Tensor:
+    log_scale, features = fm(x, role="key")
+    return log_scale.exp()[..., None] * features
+
+
+def literal(fm: FeatureMap, x: torch.Tensor) -> torch.Tensor:
+    """The table in the module's docstring, written out with exponentials; the features of one head at a time."""
+    omega, m = fm.omega.detach(), fm.omega.shape[1]
+    if fm.name == "phase":
+        return (2 / m) ** 0.5 * torch.cos(torch.einsum("bhtd,hmd->bhtm", x, omega[..., :-1]) + omega[:, None, :, -1])
+    z = torch.einsum("bhtd,hmd->bhtm", x, omega)
+    if fm.name == "favor":
+        return torch.exp(z - (x * x).sum(-1, keepdim=True) / 2) / m**0.5
+    if fm.name == "fourier":
+        return torch.cat((z.cos(), z.sin()), -1) / m**0.5
+    if fm.name == "softmaxfeat":
+        return torch.softmax(z, -1)
+    raw = torch.log1p(z.exp()) if "softplus" in fm.name else 1 + torch.nn.functional.elu(z)
+    return raw / raw.sum(-1, keepdim=True)  # sums to sqrt(M) before M^-1/2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_features_are_the_formulas_and_the_particles_kernel(name):
+    fm, x, y = made(name), points(2, 3, 4, 5), points(2, 3, 6, 5, seed=1)
+    assert fm.feature_dim == 6
+    assert fm.signed == (name in ("fourier", "phase"))
+    torch.testing.assert_close(true_features(fm, x), literal(fm, x), rtol=1e-12, atol=1e-14)
+    expected = fm.feature.kernel(x, y, fm.omega.detach())
+    torch.testing.assert_close(true_features(fm, x) @ true_features(fm, y).mT, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradient_in_omega_is_the_particles_pullback(name):
+    fm, x = made(name, heads=1), points(1, 1, 7, 5)
+    cotangent = points(7, 6, seed=2)
+    (true_features(fm, x)[0, 0] * cotangent).sum().backward()
+    omega = fm.omega.detach()[0]
+    _, pullback = fm.feature.value_and_pullback(x[0, 0], omega)
+    expected = pullback(cotangent.unflatten(-1, (fm.feature.width, -1))) / omega.shape[0] ** 0.5
+    torch.testing.assert_close(fm.omega.grad[0], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e2, 1e6])
+def test_features_are_bounded_at_any_size_of_input(name, size):
+    log_scale, features = made(name).float()((size * points(2, 3, 4, 5)).float(), role="query")
+    assert torch.isfinite(log_scale).all()
+    assert torch.isfinite(features).all()
+    assert features.abs().max() <= 1.4143
+
+
+def test_options_reach_the_feature():
+    x = points(1, 3, 4, 5)
+    raw = made("softplus", renormalise=False, floor=0.1, temperature=2.0)
+    z = torch.einsum("bhtd,hmd->bhtm", x, raw.omega.detach())
+    torch.testing.assert_close(true_features(raw, x), (torch.log1p((z / 2).exp()) + 0.1) / 6**0.5, rtol=1e-12, atol=0)
+    clamped = made("elu+1", renormalise=False, floor=0.7)
+    z = torch.einsum("bhtd,hmd->bhtm", x, clamped.omega.detach())
+    torch.testing.assert_close(true_features(clamped, x), (1 + torch.nn.functional.elu(z)).clamp(min=0.7) / 6**0.5, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", ["favor", "fourier", "porf-softplus", "phase"])
+def test_orthogonal_first_draw(name):
+    dim, heads = 6, 300
+    fm = made(name, dim=dim, n_features=2 * 15 if name == "fourier" else 15, heads=heads)
+    omega = fm.omega.detach()[..., :dim]
+    for block in (omega[:, :6], omega[:, 6:12], omega[:, 12:]):
+        gram = block @ block.mT
+        assert (gram - torch.diag_embed(gram.diagonal(dim1=-2, dim2=-1))).abs().max() < 1e-4  # float32 parameter
+    lengths = omega.norm(dim=-1).flatten().numpy()
+    assert stats.kstest(lengths, stats.chi(dim).cdf).pvalue > 1e-5  # false-alarm rate 1e-5
+    assert stats.kstest(lengths, stats.chi(dim + 1).cdf).pvalue < 1e-5  # negative control
+    positive = int((omega[:, 0, 0] > 0).sum())  # all of one sign without the correction of QR; false-alarm rate 1e-5
+    assert stats.binomtest(positive, heads).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("name", ["softplus", "softmaxfeat", "elu"])
+def test_other_first_draws_are_normal(name):
+    omega = made(name, dim=6, n_features=15, heads=200).omega.detach().flatten().numpy()
+    assert stats.kstest(omega, "norm").pvalue > 1e-5  # false-alarm rate 1e-5
+    assert stats.kstest(1.2 * omega, "norm").pvalue < 1e-5  # negative control
+
+
+def test_phases_are_uniform():
+    phase = made("phase", n_features=16, heads=100).omega.detach()[..., -1].flatten().numpy()
+    assert stats.kstest(phase, stats.uniform(0, 2 * math.pi).cdf).pvalue > 1e-5  # false-alarm rate 1e-5
+    assert stats.kstest(phase, stats.uniform(0, math.pi).cdf).pvalue < 1e-5  # negative control
+
+
+def _estimates(name: str, x: torch.Tensor, y: torch.Tensor, width: float = 1.0) -> torch.Tensor:
+    """One-particle kernel estimates, one a head."""
+    fm = made(name, dim=3, n_features=2 if name == "fourier" else 1, heads=40_000)
+    fm.load_omega(width * fm.omega.detach())
+    phi_x, phi_y = (true_features(fm, point.expand(1, 40_000, 1, 3)) for point in (x, y))
+    return (phi_x * phi_y).sum(-1).flatten()
+
+
+@pytest.mark.parametrize("name", ["favor", "fourier"])
+def test_kernel_estimates_have_their_exact_mean_and_variance(name):
+    """Performer, Lemma 2, and Rahimi-Recht: one feature's mean and variance for w ~ N(0, I)."""
+    x, y = torch.tensor([0.4, -0.1, 0.5], dtype=torch.float64), torch.tensor([0.1, 0.5, -0.2], dtype=torch.float64)
+    dot, distance, total = x @ y, (x - y).square().sum(), (x + y).square().sum()
+    mean = dot.exp() if name == "favor" else (-distance / 2).exp()
+    variance = (2 * dot).exp() * (total.exp() - 1) if name == "favor" else 0.5 * (1 - (-distance).exp()) ** 2
+    k = _estimates(name, x, y)
+    error = (variance / len(k)).sqrt()
+    assert (k.mean() - mean).abs() < 4.5 * error  # false-alarm rate 7e-6
+    spread = (k - mean).square()
+    assert (spread.mean() - variance).abs() < 5 * spread.std() / len(k) ** 0.5  # about 1e-5
+    assert (_estimates(name, x, y, width=1.3).mean() - mean).abs() > 4.5 * error  # negative control
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_generator_decides_the_draw(name):
+    first, second, other = made(name).omega, made(name).omega, made(name, seed=1).omega
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    made("phase")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_freeze_and_release():
+    fm = made()
+    assert fm.omega.requires_grad
+    assert fm.freeze() is fm
+    assert not fm.omega.requires_grad
+    log_scale, features = fm(points(1, 3, 2, 5), role="query")
+    assert not features.requires_grad
+    assert not log_scale.requires_grad
+    assert fm.release().omega.requires_grad
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_dict_round_trip_before_the_first_forward(name, tmp_path):
+    fm, fresh, x = made(name), made(name, seed=5), points(2, 3, 4, 5)
+    torch.save(fm.state_dict(), tmp_path / "map.pt")
+    fresh.load_state_dict(torch.load(tmp_path / "map.pt", weights_only=True), strict=True)
+    for a, b in zip(fm(x, role="key"), fresh(x, role="key")):
+        assert torch.equal(a, b)
+
+
+def test_load_omega_copies_into_the_parameter():
+    fm = made()
+    parameter, address = fm.omega, fm.omega.data_ptr()
+    given = points(6, 5, seed=3)
+    fm.load_omega(given)
+    assert fm.omega is parameter
+    assert fm.omega.data_ptr() == address
+    assert torch.equal(fm.omega, given.expand(3, 6, 5))
+    given.zero_()
+    assert fm.omega.abs().min() > 0
+    per_head = points(3, 6, 5, seed=4).numpy()
+    per_head.flags.writeable = False
+    assert np.array_equal(fm.load_omega(per_head).omega.detach().numpy(), per_head)
+    assert fm.load_omega(np.ones((6, 5), dtype=int)).omega.eq(1).all()
+    assert fm.load_omega(per_head.astype(">f4")).omega.detach().numpy()[0, 0, 0] == per_head.astype(np.float32)[0, 0, 0]
+
+
+def test_omega_given_at_construction():
+    given = points(6, 5)
+    fm = feature_map("favor", dim=5, n_features=6, heads=2, omega=given)
+    assert fm.omega.dtype == torch.float32
+    assert fm.omega.requires_grad
+    torch.testing.assert_close(fm.omega.detach(), given.float().expand(2, 6, 5), rtol=0, atol=0)
+    assert feature_map("favor", dim=5, n_features=6, omega=given, dtype=torch.float64).omega.dtype == torch.float64
+
+
+def test_each_head_uses_its_own_particles():
+    fm, x = made("softplus"), points(2, 3, 4, 5)
+    together = true_features(fm, x)
+    for head in range(3):
+        alone = made("softplus", heads=1).load_omega(fm.omega.detach()[head])
+        torch.testing.assert_close(true_features(alone, x[:, head : head + 1]), together[:, head : head + 1], rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_computes_in_float32_at_least(dtype):
+    log_scale, features = made().to(dtype)(points(1, 3, 4, 5).to(dtype), role="query")
+    assert log_scale.dtype == features.dtype == torch.promote_types(dtype, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["softplus", "elu", "favor", "softmaxfeat"])
+def test_small_features_keep_their_relative_accuracy_in_bfloat16(name):
+    """elu(x) + 1 in bfloat16 is 0 at x = -8; the features are computed in float32, by logarithms."""
+    options = {"renormalise": False} if name in ("softplus", "elu") else {}
+    fm = made(name, dim=1, n_features=1, heads=1, omega=np.ones((1, 1)), **options)
+    x = torch.full((1, 1, 1, 1), -8.0, dtype=torch.bfloat16)
+    exact = {"softplus": math.log1p(math.exp(-8)), "elu": math.exp(-8), "favor": math.exp(-8 - 32), "softmaxfeat": 1.0}[name]
+    assert true_features(fm.float(), x).item() == pytest.approx(exact, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("performer", {}, "name must be one of .*'favor'.*got 'performer'"),
+        (None, {}, "name"),
+        ("favor", {"n_features": 0}, "n_features"),
+        ("fourier", {"n_features": 7}, "n_features must be a multiple of 2 for 'fourier', got 7"),
+        ("favor", {"dim": 0}, "dim"),
+        ("favor", {"heads": 1.5}, "heads"),
+        ("favor", {"temperature": 2.0}, "temperature has no meaning for 'favor', got 2.0"),
+        ("softplus", {"temperature": 0.0}, "temperature"),
+        ("softplus", {"flor": 0.1}, "unknown options for 'softplus': .'flor'."),
+        ("softplus", {"floor": -1.0}, "floor"),
+        ("fourier", {"renormalise": True}, "unknown options"),
+        ("favor", {"omega": np.ones((5, 5))}, r"omega must have shape \(3, 6, 5\) or \(6, 5\), got \(5, 5\)"),
+        ("favor", {"omega": np.full((6, 5), np.nan)}, "omega must be finite"),
+        ("favor", {"omega": np.ones((2, 6, 5))}, "omega"),
+        ("favor", {"omega": "omega.npy"}, "omega"),
+    ],
+)
+def test_bad_arguments_are_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        feature_map(name, **{"dim": 5, "n_features": 6, "heads": 3, **options})
+
+
+@pytest.mark.parametrize("x", [points(3, 4, 5), points(1, 2, 4, 5), points(1, 3, 4, 6)])
+def test_inputs_that_do_not_fit_are_refused(x):
+    with pytest.raises(ValueError, match=r"must have"):
+        made()(x, role="query")
+
+
+def test_unknown_role_is_refused():
+    with pytest.raises(ValueError, match="role must be 'query' or 'key', got 'value'"):
+        made()(points(1, 3, 4, 5), role="value")
+
+
+def test_a_failed_load_changes_nothing():
+    fm = made()
+    before = fm.omega.detach().clone()
+    with pytest.raises(ValueError, match="omega"):
+        fm.load_omega(np.ones((6, 4)))
+    assert torch.equal(fm.omega, before)
+
+
+def test_construction_prints_nothing(capsys):
+    repr(made("favor"))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_package_exports():
+    for name in attention.__all__:
+        assert getattr(attention, name) is not None
