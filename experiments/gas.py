@@ -142,7 +142,7 @@ def _plane(config: Config, trajectory: xr.Dataset) -> xr.Dataset:
 def _line(config: Config, trajectory: xr.Dataset) -> xr.Dataset:
     """The gas on the line: density beside the semicircle."""
     law = Semicircle(config.stiffness, config.strength)
-    edges = np.linspace(-1.3 * law.radius, 1.3 * law.radius, 53)
+    edges = np.linspace(-1.3 * law.radius, 1.3 * law.radius, 28)
     middle = (edges[1:] + edges[:-1]) / 2
     density = np.histogram(_kept(config, trajectory), edges, density=True)[0]
     return xr.Dataset(

@@ -17,6 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from experiments import metrics
+
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#8c8c8c"
 
@@ -59,7 +61,7 @@ def plot_methods(
     ax = _axes(ax)
     names = [str(name) for name in values["method"].values]
     for row, name in enumerate(names):
-        points = scale * values.sel(method=name).values
+        points = scale * values.sel({"method": name}).values
         points = points[np.isfinite(points)]
         ax.plot(points, np.full(len(points), row), "o", color=SKY, markersize=5, zorder=2)
         if len(points):
@@ -95,7 +97,7 @@ def plot_radial(ds: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     edges = _edges(ds["radius"].values)
     ax.stairs(ds["radial_density"], edges, color=BLUE, linewidth=1.8, label="simulated")
     ax.stairs(ds["ball_density"], edges, color=BLACK, linestyle="--", label="zero temperature, N → ∞")
-    ax.legend(frameon=False, loc="lower left")
+    ax.legend(frameon=False, loc="upper right", fontsize=9)
     ax.set_ylim(0, 1.35 * float(ds["ball_density"].max()))
     return _finish(ax, "density in the plane", "radius", "density")
 
@@ -143,7 +145,7 @@ def plot_attention(ds: xr.Dataset, task: str, method: str, *, ax: Axes | None = 
     """Attention of one test sequence, rows scaled to their largest entry, tokens in the order of their labels; lines part the labels."""
     ax = _axes(ax, 3.6, 3.6)
     part = ds.sel(task=task)
-    ax.imshow(part["attention"].sel(method=method), vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest", aspect="auto")
+    ax.imshow(part["attention"].sel({"method": method}), vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest", aspect="auto")
     for labels, line in ((part["query_label"], ax.axhline), (part["key_label"], ax.axvline)):
         for border in np.flatnonzero(np.diff(labels.values)):
             line(border + 0.5, color=BLACK, linewidth=0.7)
@@ -165,15 +167,42 @@ def figure_attention(ds: xr.Dataset, methods: Sequence[str] = ("softmax", "fixed
     return figure
 
 
+# ---- classification ----------------------------------------------------------------------------------------------------------------------
+
+
+def plot_reliability(ds: xr.Dataset, *, methods: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+    """Share of right answers against the stated probability of the most probable class, all seeds together; on the diagonal is honest."""
+    ax = _axes(ax, 4.2, 4.0)
+    shown = [str(method) for method in ds["method"].values if methods is None or method in methods]
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=":")
+    for name, colour, marker in zip(shown, (BLACK, ORANGE, SKY, GREEN, RED, PINK, BLUE), "os^vDPX"):
+        part = ds["probability"].sel({"method": name}).transpose("seed", "row", "class").values
+        labels = np.tile(ds["label"].values, len(part))
+        probabilities = part.reshape(-1, part.shape[-1]).astype(float)
+        _, right, stated, share = metrics.reliability(probabilities, labels, n_bins=10)
+        kept = share > 0.002  # bins with next to no rows say nothing
+        ax.plot(stated[kept], right[kept], color=colour, marker=marker, markersize=5, linewidth=1.2, label=name)
+    ax.legend(frameon=False, fontsize=8, loc="upper left")
+    return _finish(ax, "reliability", "stated probability", "share right")
+
+
+def figure_classify(ds: xr.Dataset) -> Figure:
+    """Accuracy, log loss and reliability of a classify Dataset."""
+    figure, (first, second, third) = _panels(3, 14, 4.0)
+    plot_methods(ds["accuracy"], ax=first, title="accuracy")
+    plot_methods(ds["log_loss"], ax=second, title="log loss", unit="log loss [nats]", scale=1.0)
+    second.set_yticklabels([])
+    plot_reliability(ds, methods=("softmax", "fixed", "align", "align, unfreeze"), ax=third)
+    return figure
+
+
 # ---- kernel learning ---------------------------------------------------------------------------------------------------------------------
 
 
 def plot_spectrum(ds: xr.Dataset, task: str, *, along: str = "frequency", ax: Axes | None = None) -> Axes:
     """Density of the particles before and after, of one coordinate (``along="frequency"``) or of their lengths (``along="radius"``)."""
     ax = _axes(ax)
-    name, label = {"frequency": ("marginal_density", "frequency along the leading direction"), "radius": ("radial_density", "length |w|")}[
-        along
-    ]
+    name, label = {"frequency": ("marginal_density", "w along the leading direction"), "radius": ("radial_density", "length |w|")}[along]
     for stage, colour, style in (("start", GREY, "-"), ("learned", RED, "-")):
         values = ds[name].sel(task=task, stage=stage)
         ax.stairs(

@@ -105,14 +105,34 @@ def new_folder(name: str, root: str | Path = "results", now: datetime.datetime |
 
 
 def store(dataset: xr.Dataset, path: str | Path) -> Path:
-    """Write a Dataset as a zarr store; FileExistsError if there is one, ValueError for text in the arrays (keep text in the attrs)."""
-    for name, variable in dataset.variables.items():
-        if variable.dtype.kind in "OSU":
-            raise ValueError(f"variable {str(name)!r} holds text; keep names as JSON in the attrs")
+    """Write a Dataset as a new zarr store; text coordinates are stored as numbers, their names as JSON in the attribute ``names``.
+
+    FileExistsError if there is a store; ValueError for text that is not a dimension's coordinate.
+    """
     if Path(path).exists():
         raise FileExistsError(f"store {str(path)!r} exists already; results are never overwritten")
-    dataset.to_zarr(path, mode="w-", consolidated=False)
+    text = [str(name) for name, variable in dataset.variables.items() if variable.dtype.kind in "OSUT"]
+    inner = sorted(set(text) - set(dataset.dims))
+    if inner:
+        raise ValueError(f"variables {inner} hold text; keep text in the attrs or in a dimension's coordinate")
+    names = {dim: [str(value) for value in dataset[dim].values] for dim in text}
+    encoded = dataset.assign_coords({dim: range(len(values)) for dim, values in names.items()})
+    encoded.attrs = {key: _attribute(value) for key, value in dataset.attrs.items()} | {"names": json.dumps(names)}
+    encoded.drop_encoding().to_zarr(path, mode="w-", consolidated=False)
     return Path(path)
+
+
+def _attribute(value: Any) -> Any:
+    """Text and numbers as they are, everything else as JSON."""
+    return value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)
+
+
+def load(path: str | Path) -> xr.Dataset:
+    """Read a store written by `store`, with its names back on the coordinates."""
+    import xarray as xr
+
+    dataset = xr.open_zarr(path, consolidated=False).load()
+    return dataset.assign_coords(json.loads(dataset.attrs.pop("names", "{}")))
 
 
 def save(name: str, dataset: xr.Dataset, root: str | Path = "results") -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
 
 def compare(values: xr.DataArray, first: str, second: str, names: dict[str, str], what: str) -> str:
     """One verdict sentence on the paired difference of two methods; says so when a single seed gives no interval."""
-    pair = [values.sel(method=method).values for method in (first, second)]
+    pair = [values.sel({"method": method}).values for method in (first, second)]
     labels = names.get(first, first), names.get(second, second)
     if len(pair[0]) < 2:
         return f"{what}: {labels[0]} - {labels[1]} = {100 * float((pair[0] - pair[1]).mean()):+.1f} points on one seed, no interval."
@@ -98,10 +99,10 @@ def kernel_learning(ds: xr.Dataset) -> Section:
         rows = [
             [
                 KERNEL_METHODS.get(str(method), str(method)),
-                spread(part["accuracy"].sel(method=method), 100),
-                spread(part["log_loss"].sel(method=method), digits=3),
-                spread(part["brier"].sel(method=method), digits=3),
-                spread(part["seconds"].sel(method=method), digits=1),
+                spread(part["accuracy"].sel({"method": method}), 100),
+                spread(part["log_loss"].sel({"method": method}), digits=3),
+                spread(part["brier"].sel({"method": method}), digits=3),
+                spread(part["seconds"].sel({"method": method}), digits=1),
             ]
             for method in part["method"].values
         ]
@@ -120,6 +121,17 @@ def kernel_learning(ds: xr.Dataset) -> Section:
     return Section("(b) A kernel learned from labels with hidden structure", text, tables, pictures, verdicts)
 
 
+def film(ds: xr.Dataset) -> Section:
+    """One fit, followed step by step."""
+    first, last = (float(ds["alignment"].isel(step=index)) for index in (0, -1))
+    text = (
+        "The grey field is the power spectrum of the labels in the plane of the two leading learned directions: it pulls on the "
+        "particles. Repulsion, noise and a weak trap keep the particles from falling onto one point."
+    )
+    words = f"Alignment with the training labels rises from {first:.4f} to {last:.4f} in {int(ds['step'][-1])} steps."
+    return Section("(b) Particles and spectrum while they learn", text, [], {"learning.gif": "xor2: one frame every second step."}, [words])
+
+
 # ---- (c) matching ------------------------------------------------------------------------------------------------------------------------
 
 MATCHING_PAIRS = (
@@ -136,7 +148,7 @@ def matching(ds: xr.Dataset) -> Section:
     tasks = [str(task) for task in ds["task"].values]
     rows = []
     for method in ds["method"].values:
-        part = ds.sel(method=method)
+        part = ds.sel({"method": method})
         cells = [spread(part["accuracy"].sel(task=task), 100) for task in tasks]
         ranks = [spread(part["effective_rank"].sel(task=task)) for task in tasks]
         rows.append([str(method), *cells, *ranks, spread(part["seconds"].mean("task"))])
@@ -164,6 +176,49 @@ def matching(ds: xr.Dataset) -> Section:
     return Section(title, text, [Table("In-context matching", header, rows, notes)], pictures, verdicts)
 
 
+# ---- (d) classify ------------------------------------------------------------------------------------------------------------------------
+
+CLASSIFY_PAIRS = (
+    ("align", "fixed"),
+    ("align", "shuffled"),
+    ("align", "softmax"),
+    ("align, unfreeze", "align"),
+    ("align, unfreeze", "end to end"),
+    ("align, unfreeze", "softmax"),
+)
+
+
+def classify(ds: xr.Dataset) -> Section:
+    """The kernel inside a linear transformer on real data, against its controls."""
+    rows = []
+    for method in ds["method"].values:
+        part = ds.sel({"method": method})
+        low, high = (100 * float(part[f"accuracy_{end}"].mean()) for end in ("low", "high"))
+        scores = [spread(part[name], digits=3) for name in ("log_loss", "brier", "calibration_error")]
+        before, after = (spread(part[f"holdout_{when}"].mean(keepdims=True), digits=3) for when in ("before", "after"))
+        seconds = [spread(part["training_seconds"], digits=1), spread(1000 * part["inference_seconds"], digits=0)]
+        alignment = "-" if before == "-" else f"{before} → {after}"
+        rows.append([str(method), spread(part["accuracy"], 100), f"{low:.1f} to {high:.1f}", *scores, alignment, *seconds])
+    facts = json.loads(ds.attrs["data"])
+    header = ["method", "accuracy %", "95 % interval", "log loss", "Brier", "ECE", "alignment", "train s", "test ms"]
+    notes = [
+        f"{ds.sizes['seed']} seeds, mean ± standard deviation; interval: Wilson's for one run on {facts['n_test']} test sequences",
+        "alignment: of the kernel with held-out labels, before → after Phase A. softmax: ordinary attention; the others: linear in length",
+        "fixed: random particles; align: Phase A, then frozen; unfreeze: trained on after it; shuffled: Phase A on permuted labels, frozen",
+    ]
+    title = f"{facts['name']}: {facts['n_train']} training sequences of at most {facts['max_length']} tokens, {facts['n_classes']} classes"
+    present = set(map(str, ds["method"].values))
+    verdicts = [compare(ds["accuracy"], *pair, {}, facts["name"]) for pair in CLASSIFY_PAIRS if set(pair) <= present]
+    text = (
+        f"One transformer block, {facts['source']}. Phase A moves the particles of each head so that its kernel agrees with the labels; "
+        "Phase B trains the rest with the particles frozen, or released. The same model with softmax attention, with particles left as "
+        "drawn, and with particles aligned to permuted labels tells what the labels were worth. Queries and keys can adapt here, so little "
+        "is expected."
+    )
+    pictures = {"classify.png": "Accuracy and log loss, a dot for each seed and a bar at the mean; right: are the probabilities honest?"}
+    return Section("(d) The learned kernel in a linear transformer", text, [Table(title, header, rows, notes)], pictures, verdicts)
+
+
 # ---- figures -----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -180,12 +235,20 @@ def _matching_figures(ds: xr.Dataset) -> dict[str, Figure]:
     }
 
 
-SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {"gas": gas, "kernel_learning": kernel_learning, "matching": matching}
+SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {
+    "gas": gas,
+    "kernel_learning": kernel_learning,
+    "film": film,
+    "matching": matching,
+    "classify": classify,
+}
 FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "gas": lambda ds: {"gas.png": plots.figure_gas(ds)},
     "kernel_learning": lambda ds: {
         "kernel_accuracy.png": plots.figure_accuracy(ds, labels=KERNEL_METHODS, chance=[0.5] * ds.sizes["task"]),
         "kernels.png": plots.figure_learned_kernels(ds),
     },
+    "film": lambda ds: {},
     "matching": _matching_figures,
+    "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},
 }

@@ -1,0 +1,73 @@
+"""One kernel fit, frame by frame: what the particles and their spectrum do while they learn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import xarray as xr
+
+from experiments.synthetic import make_task
+from particles.arrays import count
+from particles.domain import Ball
+from particles.estimator import default_energy, start_frequencies
+from particles.features import FourierPair
+from particles.langevin import Langevin
+from particles.simulate import simulate
+
+
+@dataclass(frozen=True)
+class Config:
+    """A task of `experiments.synthetic`, its sizes, and the run: defaults are those of `ParticleFeatures`."""
+
+    task: str = "xor2"
+    n: int = 1000
+    dim: int = 20
+    n_particles: int = 64
+    n_steps: int = 100
+    save_every: int = 2
+    n_plane: int = 61
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("n_particles", "n_steps", "save_every", "n_plane"):
+            count(getattr(self, name), name)
+
+
+def run(config: Config) -> xr.Dataset:
+    """Fit once and keep every frame.
+
+    Returns
+    -------
+    Dataset: plane_omega (step, particle, axis), the particles in the plane of their two leading final directions; power (plane, plane_2),
+    the label's power spectrum |mean_k y_k exp(i w.x_k)|^2 there, which is the force field that pulls on them; length (step, particle);
+    alignment (step) of the kernel with the labels.
+    """
+    rng = np.random.default_rng([config.seed, 3])
+    data = make_task(config.task, n=config.n, dim=config.dim, rng=rng)
+    start = start_frequencies(FourierPair(), config.n_particles, config.dim, np.sqrt(0.3 / config.dim), rng)
+    targets = np.eye(2)[data.y]
+    energy = default_energy(data.x, targets, FourierPair(), start)
+    sampler = Langevin(2.0, 1000.0)
+    path = simulate(start, energy, Ball(3.0, config.dim), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
+    omega = path["omega"].values[0]
+    plane = np.linalg.svd(omega[-1], full_matrices=False)[2][:2]
+    grid = np.linspace(-3, 3, config.n_plane)
+    dataset = xr.Dataset(
+        {
+            "plane_omega": (("step", "particle", "axis"), omega @ plane.T),
+            "power": (("plane", "plane_2"), _power(data.x, data.y, plane, grid)),
+            "length": (("step", "particle"), np.linalg.norm(omega, axis=-1)),
+            "alignment": ("step", -path["energy_alignment"].values[0]),
+        },
+        coords={"step": path["step"].values, "plane": grid},
+    )
+    dataset.attrs = {"experiment": "film", "config": json.dumps(asdict(config)), "schema": 1}
+    return dataset
+
+
+def _power(x: np.ndarray, y: np.ndarray, plane: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """|mean_k y_k exp(i w.x_k)|^2 at w = a plane_0 + b plane_1, with y centred and of unit variance; (a, b)."""
+    first, second = (np.exp(1j * np.outer(grid, x @ direction)) for direction in plane)
+    return np.abs((first * (y - y.mean()) / y.std()) @ second.T / len(x)) ** 2
