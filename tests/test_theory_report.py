@@ -1,0 +1,352 @@
+"""`report.check` on runs whose law is known, and on the same runs with planted faults."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from theory import report
+from theory.ensembles import sample_log_gas
+from theory.mean_field import MeanField
+
+QUADRATIC = {"name": "Quadratic", "stiffness": 1.3, "centre": 0.0}
+RIESZ = {"name": "Riesz", "s": 0.0, "strength": 0.7, "softening": 0.0, "length": 1.0, "mirror": False}
+LANGEVIN = {
+    "name": "Langevin",
+    "step_size": 0.01,
+    "beta": 6.0,
+    "scheme": "projected",
+    "drift_cap": None,
+    "clip": None,
+    "preconditioner": None,
+}
+EXACT = {"name": "MALA", "step_size": 0.01, "beta": 6.0}
+
+
+def as_dataset(omega, terms, domain=None, sampler=LANGEVIN, **series):
+    attrs = {"energy": {"name": "Sum", "energies": terms}, "domain": domain or {"name": "FullSpace"}, "sampler": sampler}
+    variables = {"omega": (("chain", "step", "particle", "dim"), omega)}
+    variables |= {name: (("chain", "step"), values) for name, values in series.items()}
+    return xr.Dataset(variables, attrs={name: json.dumps(value) for name, value in attrs.items()})
+
+
+def euler(gradient, start, step_size, beta, n_steps, seed, project=lambda x: x, every=20):
+    """Plain Euler steps of (chain, particle, dim); frames (chain, frame, particle, dim)."""
+    rng, x, frames = np.random.default_rng(seed), start, []
+    for step in range(n_steps):
+        x = project(x - step_size * gradient(x) + np.sqrt(2 * step_size / beta) * rng.standard_normal(x.shape))
+        if step % every == every - 1:
+            frames.append(x)
+    return np.stack(frames, 1)
+
+
+def riesz_gradient(x, s=0.0, strength=0.7, kappa=1.3):
+    gap = x[:, :, None] - x[:, None]
+    square = np.sum(gap**2, -1) + np.where(np.eye(x.shape[1]), np.inf, 0)
+    factor = 1 / square if s == 0 else abs(s) * square ** (-s / 2 - 1)
+    return kappa * x - strength / (x.shape[1] - 1) * np.einsum("ckl,ckld->ckd", factor, gap)
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def gas(request):
+    """A log gas of 9 particles by Euler steps of 0.01 in two or three dimensions."""
+    start = np.random.default_rng(1).normal(size=(24, 9, request.param)) * 0.5
+    return euler(riesz_gradient, start, 0.01, 6.0, 4000, seed=request.param)
+
+
+def verdict(dataset, law="second_moment", **options):
+    return report.check(dataset, **options).sel(law=law)
+
+
+def test_second_moment_of_a_log_gas(gas):
+    row = verdict(as_dataset(gas, [QUADRATIC, RIESZ]))
+    dim = gas.shape[-1]
+    assert bool(row["passed"])  # alpha 1e-3
+    assert float(row["predicted"]) == pytest.approx(dim / 7.8 + 0.7 / 2.6, rel=0.02)  # the finite step adds about 1 %
+    assert float(row["standard_error"]) < 0.01 * float(row["measured"])
+    assert 0.3 < float(row["standard_error"] / row["standard_error_chains"]) < 3
+
+
+FAULTS = {
+    "beta 20 % high": ([QUADRATIC, RIESZ], LANGEVIN | {"beta": 7.2}),
+    "beta 20 % low": ([QUADRATIC, RIESZ], LANGEVIN | {"beta": 4.8}),
+    "noise without the 2": ([QUADRATIC, RIESZ], LANGEVIN | {"beta": 12.0}),
+    "gradient without the factor N": ([QUADRATIC | {"stiffness": 11.7}, RIESZ | {"strength": 6.3}], LANGEVIN),
+    "pair sum without the 1/2": ([QUADRATIC, RIESZ | {"strength": 1.4}], LANGEVIN),
+    "1/N for 1/(N-1)": ([QUADRATIC, RIESZ | {"strength": 0.7 * 9 / 8}], LANGEVIN),
+    "wrong exponent": ([QUADRATIC, RIESZ | {"s": 1.0}], LANGEVIN),
+    "wrong sign": ([QUADRATIC, RIESZ | {"strength": -0.7}], LANGEVIN),
+    "wrong stiffness": ([QUADRATIC | {"stiffness": 1.1}, RIESZ], LANGEVIN),
+    "no interaction": ([QUADRATIC], LANGEVIN),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_turn_the_law_red(gas, fault):
+    terms, sampler = FAULTS[fault]
+    assert not bool(verdict(as_dataset(gas, terms, sampler=sampler))["passed"])
+
+
+@pytest.mark.parametrize(
+    ("s", "dim", "described"),
+    [(0.5, 2, 0.5), (-1.0, 2, -1.0), (1.0, 3, "coulomb"), (1.0, 3, 1.0)],
+    ids=["riesz", "linear", "coulomb", "d3"],
+)
+def test_virial_law_of_riesz_gases(s, dim, described):
+    start = np.random.default_rng(2).normal(size=(24, 7, dim)) * 0.7
+    omega = euler(lambda x: riesz_gradient(x, s=s), start, 0.002, 6.0, 6000, seed=7)
+    assert bool(verdict(as_dataset(omega, [QUADRATIC, RIESZ | {"s": described}]))["passed"])
+    assert not bool(verdict(as_dataset(omega, [QUADRATIC, RIESZ | {"s": described}], sampler=LANGEVIN | {"beta": 7.2}))["passed"])
+
+
+def test_pair_force_satisfies_the_deterministic_virial_identity():
+    """(1/N) sum x_k . F_k = |s| (strength/2) mean |x_k - x_l|^-s for any configuration, strength/2 for the log."""
+    x = np.random.default_rng(3).normal(size=(11, 3))
+    i, j = np.triu_indices(11, 1)
+    r = np.linalg.norm(x[i] - x[j], axis=1)
+    for s in (0.0, 0.5, 1.0, -0.5, -1.5, 2.0):
+        force = report._pair_force(x, {"strength": 0.7}, s)
+        expected = 0.35 if s == 0 else abs(s) * 0.35 * np.mean(r**-s)
+        assert np.sum(x * force) / 11 == pytest.approx(expected, rel=1e-12)
+    soft = report._pair_force(x, {"strength": 0.7, "softening": 0.4}, 0.0)
+    assert np.sum(x * soft) / 11 == pytest.approx(0.35 * np.mean(r**2 / (r**2 + 0.16)), rel=1e-12)
+    both = report._pair_force(x, {"strength": 0.7, "mirror": True}, 0.0) - report._pair_force(x, {"strength": 0.7}, 0.0)
+    k = 4
+    pulls = [(x[k] + x[m]) / np.sum((x[k] + x[m]) ** 2) for m in range(11) if m != k]
+    np.testing.assert_allclose(both[k], 0.07 * np.sum(pulls, 0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("step_size", [0.05, 0.6])
+def test_euler_law_is_exact_at_any_step(step_size):
+    """Free particles: variance 1/(beta kappa (1 - step kappa/2)), far from the continuous law at step 0.6."""
+    omega = euler(lambda x: 1.3 * (x - 0.4), np.full((40, 20, 2), 0.4), step_size, 6.0, 2000, seed=5, every=5)
+    row = verdict(as_dataset(omega, [QUADRATIC | {"centre": 0.4}], sampler=LANGEVIN | {"step_size": step_size}))
+    assert bool(row["passed"])
+    assert float(row["measured"]) == pytest.approx(2 / (7.8 * (1 - 0.65 * step_size)), rel=0.02)
+    exact = verdict(as_dataset(omega, [QUADRATIC | {"centre": 0.4}], sampler=EXACT))
+    assert bool(exact["passed"]) == (step_size < 0.01)  # negative control: the law without the step is rejected at both steps
+
+
+def test_drift_cap_and_clip_enter_the_law():
+    def clipped(x):
+        g = 1.3 * x
+        return g * np.minimum(1, 0.5 / np.maximum(np.linalg.norm(g, axis=-1, keepdims=True), 1e-300))
+
+    omega = euler(clipped, np.zeros((40, 10, 2)), 0.05, 6.0, 3000, seed=6)
+    for guard in ({"clip": 0.5}, {"drift_cap": 0.025}):
+        assert bool(verdict(as_dataset(omega, [QUADRATIC], sampler=LANGEVIN | {"step_size": 0.05} | guard))["passed"])
+    assert not bool(verdict(as_dataset(omega, [QUADRATIC], sampler=LANGEVIN | {"step_size": 0.05}))["passed"])
+
+
+def test_false_alarm_rate():
+    """200 correct runs at alpha 0.05: at most 0.05 + 4 standard deviations (0.0616) are rejected."""
+    omega = euler(lambda x: 1.3 * x, np.random.default_rng(0).normal(size=(800, 2, 2)) * 0.36, 0.1, 6.0, 1200, seed=8, every=4)
+    sampler = LANGEVIN | {"step_size": 0.1}
+    runs = [as_dataset(omega[4 * k : 4 * k + 4], [QUADRATIC], sampler=sampler) for k in range(200)]
+    rejected = np.mean([not bool(verdict(run, alpha=0.05)["passed"]) for run in runs])
+    assert rejected < 0.05 + 0.0616
+
+
+# One dimension.
+
+
+@pytest.mark.parametrize(("n", "beta"), [(5, 6.0), (24, 2.0)])
+def test_density_of_exact_log_gas_samples(n, beta):
+    omega = sample_log_gas(n, beta, 1.3, 0.7, rng=3, size=1600).reshape(4, 400, n, 1)
+    for centre in (0.0, -0.3):
+        dataset = as_dataset(omega + centre, [QUADRATIC | {"centre": centre}, RIESZ], sampler=EXACT | {"beta": beta})
+        assert report.check(dataset)["passed"].values.tolist() == [True, True]
+    wrong = as_dataset(omega, [QUADRATIC, RIESZ], sampler=EXACT | {"beta": 1.2 * beta})
+    assert not bool(verdict(wrong)["passed"])
+    shifted = as_dataset(omega + 0.05, [QUADRATIC, RIESZ], sampler=EXACT | {"beta": beta})
+    assert not bool(verdict(shifted, "density")["passed"])
+
+
+def from_density(field, rho, shape, seed):
+    """Independent points of a piecewise constant density."""
+    u = np.random.default_rng(seed).uniform(size=shape)
+    return np.interp(u, np.concatenate([[0], np.cumsum(rho) * field.width]), field.edges)
+
+
+def test_density_against_the_mean_field():
+    field = MeanField(lambda x: 0.65 * x**2, lambda r: 0.7 * r**-0.5, 6.0, np.linspace(-2, 2, 401))
+    omega = from_density(field, field.stationary().rho, (4, 200, 200, 1), 1)
+    box = {"name": "Box", "low": [-2.0], "high": [2.0]}
+    assert bool(verdict(as_dataset(omega, [QUADRATIC, RIESZ | {"s": 0.5}], box, EXACT), "density")["passed"])
+    assert bool(verdict(as_dataset(omega, [QUADRATIC, RIESZ | {"s": 0.5}], None, EXACT), "density")["passed"])
+    for wrong in (RIESZ | {"s": -0.5}, RIESZ | {"s": 0.5, "strength": 0.9}):
+        assert not bool(verdict(as_dataset(omega, [QUADRATIC, wrong], box, EXACT), "density")["passed"])
+
+
+def test_density_of_user_energies():
+    def well(x):
+        return 2 * (x**2 - 0.5) ** 2
+
+    field = MeanField(well, None, 6.0, np.linspace(-1.5, 1.5, 401))
+    omega = from_density(field, field.stationary().rho, (4, 400, 50, 1), 2)
+    dataset = as_dataset(omega, [{"name": "Alignment", "n": 100}], {"name": "Ball", "radius": 1.5, "dim": 1}, EXACT)
+    table = report.check(dataset)
+    assert "density" not in table["law"].values
+    assert "Alignment" in json.loads(table.attrs["skipped"])["density"]
+    assert bool(verdict(dataset, "density", external=well)["passed"])
+    assert not bool(verdict(dataset, "density", external=lambda x: 1.2 * well(x))["passed"])
+    assert not bool(verdict(dataset, "density", external=well, interaction=lambda r: -0.3 * np.log(r))["passed"])
+
+
+# Walls.
+
+
+def stationary_atom(sigma):
+    """Mass on both walls of the projected Gaussian walk on [-1, 1], from its discretised transition matrix."""
+    from scipy.special import ndtr
+
+    edges = np.linspace(-1, 1, 801)
+    x = np.concatenate([[-1.0], (edges[1:] + edges[:-1]) / 2, [1.0]])
+    inner = np.diff(ndtr((edges - x[:, None]) / sigma), axis=1)
+    matrix = np.column_stack([ndtr((-1 - x) / sigma), inner, ndtr((x - 1) / sigma)])
+    equations = np.vstack([(matrix.T - np.eye(len(x)))[1:], np.ones(len(x))])
+    p = np.linalg.solve(equations, np.r_[np.zeros(len(x) - 1), 1.0])
+    return p[0] + p[-1]
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.2, 0.4])
+def test_predicted_atom_of_free_particles(sigma):
+    sampler = LANGEVIN | {"step_size": sigma**2, "beta": 2.0}
+    omega = np.random.default_rng(0).uniform(-1, 1, (2, 40, 100, 1))
+    omega[..., :4, :] = 1.0
+    row = verdict(as_dataset(omega, [], {"name": "Box", "low": [-1.0], "high": [1.0]}, sampler), "wall_atom")
+    exact = stationary_atom(sigma)
+    assert float(row["predicted"]) == pytest.approx(exact, abs=1.3e-4)
+    if sigma == 0.05:
+        assert exact / 2 == pytest.approx(0.017182, abs=1e-5)
+
+
+BOX = {"name": "Box", "low": [-1.0, 0.0], "high": [1.0, 1.5]}
+
+
+def in_box(x):
+    return np.clip(x, BOX["low"], BOX["high"])
+
+
+def folded(x):
+    low, width = np.array(BOX["low"]), np.subtract(BOX["high"], BOX["low"])
+    return low + width - np.abs(np.mod(x - low, 2 * width) - width)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_wall_atom_of_free_particles_in_two_dimensions(dtype):
+    start = np.random.default_rng(0).uniform(BOX["low"], BOX["high"], (50, 20, 2))
+    projected = euler(np.zeros_like, start, 0.01, 2.0, 3000, seed=1, project=in_box).astype(dtype)
+    reflected = euler(np.zeros_like, start, 0.01, 2.0, 600, seed=1, project=folded).astype(dtype)
+    sampler = LANGEVIN | {"beta": 2.0}
+    row = verdict(as_dataset(projected, [], BOX, sampler), "wall_atom")
+    assert bool(row["passed"])
+    assert float(row["measured"]) > 0.1
+    assert not bool(verdict(as_dataset(projected, [], BOX, sampler | {"beta": 1.5}), "wall_atom")["passed"])
+    assert not bool(verdict(as_dataset(reflected, [], BOX, sampler), "wall_atom")["passed"])
+    assert bool(verdict(as_dataset(reflected, [], BOX, sampler | {"scheme": "reflected"}), "wall_atom")["passed"])
+    assert not bool(verdict(as_dataset(projected, [], BOX, sampler | {"scheme": "reflected"}), "wall_atom")["passed"])
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_wall_atom_from_the_density_near_the_wall(dim):
+    def in_ball(x):
+        return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1)
+
+    start = np.random.default_rng(0).uniform(-0.5, 0.5, (40, 20, dim))
+    omega = euler(lambda x: 1.3 * x, start, 0.001, 2.0, 6000, seed=2, project=in_ball)
+    ball, sampler = {"name": "Ball", "radius": 1.0, "dim": dim}, LANGEVIN | {"step_size": 0.001, "beta": 2.0}
+    table = report.check(as_dataset(omega, [QUADRATIC], ball, sampler))
+    assert table["law"].values.tolist() == ["wall_atom"]  # the second-moment law does not hold at a wall
+    assert bool(table["passed"][0])
+    assert float(table["measured"][0]) > 0.01
+    assert "touch the wall" in json.loads(table.attrs["skipped"])["second_moment"]
+    for wrong in ({"beta": 0.8}, {"beta": 5.0}):  # noise lengths 1.58 too long or too short
+        assert not bool(verdict(as_dataset(omega, [QUADRATIC], ball, sampler | wrong), "wall_atom")["passed"])
+
+
+def test_coulomb_mass_on_the_wall_is_not_tested_as_an_artefact():
+    omega = np.random.default_rng(0).normal(size=(2, 30, 12, 3))
+    omega /= np.linalg.norm(omega, axis=-1, keepdims=True)
+    table = report.check(as_dataset(omega, [RIESZ | {"s": 1.0}], {"name": "Ball", "radius": 1.0, "dim": 3}))
+    assert table.sizes["law"] == 0
+    assert "equilibrium itself" in json.loads(table.attrs["skipped"])["wall_atom"]
+
+
+def test_particles_far_from_the_wall(gas):
+    ball = {"name": "Ball", "radius": 9.0, "dim": gas.shape[-1]}
+    table = report.check(as_dataset(gas, [QUADRATIC, RIESZ], ball))
+    assert table["law"].values.tolist() == ["second_moment", "wall_atom"]
+    assert table["passed"].values.all()
+
+
+# Health, mixing, and what comes back.
+
+
+def test_capped_fraction(gas):
+    shape = gas.shape[:2]
+    sampler = LANGEVIN | {"drift_cap": 1e9}
+    for fraction, passed in ((0.0, True), (5e-4, True), (0.01, False)):
+        row = verdict(as_dataset(gas, [QUADRATIC, RIESZ], sampler=sampler, capped=np.full(shape, fraction)), "capped")
+        assert bool(row["passed"]) == passed
+
+
+def test_mixing_and_summary(gas):
+    table = report.check(as_dataset(gas, [QUADRATIC, RIESZ], energy=np.random.default_rng(0).normal(size=gas.shape[:2])))
+    assert table["quantity"].values.tolist() == ["second_moment", "energy"]
+    assert float(table["r_hat"].sel(quantity="energy")) == pytest.approx(1, abs=0.02)
+    assert float(table["ess"].sel(quantity="energy")) == pytest.approx(24 * 150, rel=0.2)
+    text = report.summary(table)
+    assert "second_moment" in text
+    assert "ok" in text
+    assert "not tested: density (the density law is for one dimension)" in text
+    assert max(len(line) for line in text.splitlines()) < 140
+    started_apart = gas + np.linspace(0, 2, 24)[:, None, None, None]
+    assert float(report.check(as_dataset(started_apart, [QUADRATIC]))["r_hat"][0]) > 1.2
+
+
+@pytest.mark.parametrize(
+    ("terms", "sampler"),
+    [
+        ([{"name": "Alignment"}], LANGEVIN),
+        ([QUADRATIC, RIESZ], LANGEVIN | {"beta": {"name": "linear", "start": 1, "end": 2, "n_steps": 5}}),
+        ([QUADRATIC, RIESZ], LANGEVIN | {"beta": "inf"}),
+        ([QUADRATIC, RIESZ], LANGEVIN | {"preconditioner": [1.0, 2.0]}),
+        ([QUADRATIC | {"stiffness": [1.0, 2.0]}], LANGEVIN),
+        ([RIESZ], LANGEVIN),
+        ([QUADRATIC, RIESZ], {}),
+    ],
+)
+def test_no_law_is_an_empty_axis(terms, sampler):
+    omega = np.random.default_rng(0).normal(size=(2, 40, 5, 2))
+    table = report.check(as_dataset(omega, terms, sampler=sampler))
+    assert table.sizes["law"] == 0
+    assert set(json.loads(table.attrs["skipped"])) == {"second_moment", "wall_atom", "density", "capped"}
+    assert "no law applies" in report.summary(table)
+
+
+def test_runs_without_attributes_or_with_few_frames():
+    bare = as_dataset(np.random.default_rng(0).normal(size=(1, 2, 5, 2)), [QUADRATIC])
+    assert "too few frames" in json.loads(report.check(bare).attrs["skipped"])["second_moment"]
+    bare.attrs = {}
+    assert report.check(bare).sizes["law"] == 0
+    assert report.check(bare.isel(step=[0])).sizes["law"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (lambda d: d.drop_vars("omega"), {}, "dataset must hold omega"),
+        (lambda d: d.isel(chain=0), {}, "dataset must hold omega"),
+        (lambda d: d, {"burn_in": 1.0}, "burn_in must lie in"),
+        (lambda d: d, {"alpha": 0.0}, "alpha must lie in"),
+        (lambda d: d.assign(omega=d["omega"].where(d["omega"] > 0)), {}, "omega must be finite"),
+    ],
+)
+def test_bad_input(change, options, words):
+    dataset = as_dataset(np.random.default_rng(0).normal(size=(2, 10, 5, 2)), [QUADRATIC])
+    with pytest.raises(ValueError, match=words):
+        report.check(change(dataset), **options)
