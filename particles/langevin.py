@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from particles.arrays import Array, as_float, count, is_torch, namespace, positive
 from particles.domain import Box, Domain, FullSpace, norms, safe_norms, scale_rows
@@ -153,8 +154,15 @@ class Langevin:
         if len(self.preconditioner) != domain.dim:
             raise ValueError(f"preconditioner must have shape ({domain.dim},) for this domain, got ({len(self.preconditioner)},)")
 
-    def step(self, omega: Array, gradient: Array, noise: Array, domain: Domain, step: int) -> tuple[Array, dict[str, Array]]:
-        """One step from `omega`; nothing is written in place.
+    def step(
+        self,
+        omega: Float[Array, "*lead particle dim"],
+        gradient: Float[Array, "*lead particle dim"],
+        noise: Float[Array, "*lead particle dim"],
+        domain: Domain,
+        step: int,
+    ) -> tuple[Float[Array, "*lead particle dim"], dict[str, Array]]:
+        """One step from `omega`; nothing is written in place. NumPy's overflow warnings are off: divergence raises.
 
         Parameters
         ----------
@@ -175,6 +183,10 @@ class Langevin:
             If a particle becomes NaN or infinite.
         """
         self.check(domain)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._step(omega, gradient, noise, domain, step)
+
+    def _step(self, omega: Array, gradient: Array, noise: Array, domain: Domain, step: int) -> tuple[Array, dict[str, Array]]:
         drift, capped = self._drift(gradient, step)
         moved = omega - drift + self._diffusion(noise, step)
         outside = ~domain.contains(moved)

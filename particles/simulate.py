@@ -184,12 +184,11 @@ def _run(record: Memory | Store, omega: Array, model: _Model, steps: range, prog
 
 
 def _step(omega: Array, model: _Model, step: int) -> tuple[Array, dict[str, Array]]:
-    """One step. NumPy's overflow warnings are off: the sampler raises when a state is not finite."""
+    """One step, all of whose random numbers are functions of (seed, chain, step)."""
     key = (model.seed, 0, step)
-    with np.errstate(over="ignore", invalid="ignore"):
-        gradient = model.energy.gradient(omega, key=key)
-        noise = _like(random.normal(key, tuple(omega.shape)), omega)
-        return model.sampler.step(omega, gradient, noise, model.domain, step)
+    gradient = model.energy.gradient(omega, key=key)
+    noise = _like(random.normal(key, tuple(omega.shape)), omega)
+    return model.sampler.step(omega, gradient, noise, model.domain, step)
 
 
 def _bar(steps: range, progress: bool) -> Any:

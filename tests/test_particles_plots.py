@@ -1,0 +1,97 @@
+"""Pictures: drawn from a Dataset alone, on given or new axes, with the right contents."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from PIL import Image
+
+from particles import Ball, FullSpace, Langevin, Quadratic, Riesz, plots, simulate
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    start = Ball(1.0, 2).sample(2 * 12, 0).reshape(2, 12, 2)
+    return simulate(start, Quadratic(1.0) + Riesz(0, 1.0), Ball(1.5, 2), Langevin(0.02, 5.0), n_steps=40, save_every=2, rng=0)
+
+
+@pytest.fixture(scope="module")
+def line():
+    return simulate(np.linspace(-1, 1, 9)[:, None], Quadratic(1.0), FullSpace(1), Langevin(0.02, 5.0), n_steps=10, rng=0)
+
+
+@pytest.fixture(autouse=True)
+def no_figure_left():
+    yield
+    plt.close("all")
+
+
+def test_particles(dataset):
+    ax = plots.plot_particles(dataset, frame=3, chain=1, trail=2)
+    assert np.array_equal(ax.collections[-1].get_offsets(), dataset.omega[1, 3])
+    assert len(ax.lines) == 12
+    assert np.array_equal(ax.lines[5].get_xydata(), dataset.omega[1, 1:4, 5])
+    assert ax.get_title() == "step 6"
+
+
+def test_particles_over_a_background_on_given_axes(dataset):
+    _, ax = plt.subplots()
+    x, y = np.linspace(-2, 2, 20), np.linspace(-1, 1, 10)
+    assert plots.plot_particles(dataset, background=(x, y, x**2 + y[:, None] ** 2), ax=ax) is ax
+    assert np.array_equal(ax.collections[-1].get_offsets(), dataset.omega[0, -1])
+    assert ax.get_xlim() == (-2, 2)
+
+
+def test_one_dimension_is_drawn_against_the_particle_number(line):
+    ax = plots.plot_particles(line)
+    assert np.array_equal(ax.collections[-1].get_offsets(), np.stack([line.omega[0, -1, :, 0], np.arange(9)], -1))
+
+
+def test_energies_and_health(dataset, line):
+    ax = plots.plot_energies(dataset)
+    assert [curve.get_label() for curve in ax.lines] == ["energy", "quadratic", "riesz"]
+    np.testing.assert_allclose(ax.lines[2].get_ydata(), dataset.energy_riesz.mean("chain"))
+    assert len(plots.plot_energies(line).lines) == 1  # one term is the energy
+    ax = plots.plot_health(dataset)
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"projected", "capped", "grad_norm", "min_gap"}
+
+
+@pytest.mark.parametrize("density", ["radial", 0, 1])
+def test_density_is_normalised_and_shows_the_theory(dataset, density):
+    theory = (np.linspace(0, 1, 5), np.arange(5.0))
+    ax = plots.plot_density(dataset, density=density, frames=slice(5, None), theory=theory)
+    assert sum(p.get_width() * p.get_height() for p in ax.patches) == pytest.approx(1)
+    assert np.array_equal(ax.lines[0].get_xydata(), np.stack(theory, -1))
+
+
+@pytest.mark.parametrize("density", ["radial", 1])
+def test_animation(dataset, tmp_path, density):
+    theory = (np.linspace(0, 1.5, 5), np.ones(5))
+    plots.animate(dataset, tmp_path / "run.gif", density=density, theory=theory, n_frames=6)
+    with Image.open(tmp_path / "run.gif") as picture:
+        assert picture.n_frames == 6
+        first = np.asarray(picture.convert("RGB"))
+        picture.seek(5)
+        assert (np.asarray(picture.convert("RGB")) != first).any()
+
+
+def test_animation_of_a_line_with_few_frames(line, tmp_path):
+    plots.animate(line.isel(step=slice(0, 3)), tmp_path / "run.gif", density=0)
+    with Image.open(tmp_path / "run.gif") as picture:
+        assert picture.n_frames == 3
+
+
+def test_figures_do_not_pile_up(dataset, tmp_path):
+    plots.animate(dataset, tmp_path / "run.gif", n_frames=2)
+    assert not plt.get_fignums()
+
+
+def test_bad_input(dataset):
+    for density in ("angular", 2, -1):
+        with pytest.raises(ValueError, match="density"):
+            plots.plot_density(dataset, density=density)
+    with pytest.raises(ValueError, match="trail"):
+        plots.plot_particles(dataset, trail=-1)
+    with pytest.raises(ValueError, match="n_frames"):
+        plots.animate(dataset, n_frames=0)
