@@ -279,13 +279,14 @@ def plot_lengths(ds: xr.Dataset, step: int, *, ax: Axes | None = None) -> Axes:
     """Spectral density of the particles' lengths at one saved step, over that of the start."""
     ax = _axes(ax)
     edges = np.linspace(0, float(np.ceil(ds["length"].max() * 2) / 2), 26)
+    tallest = max(np.histogram(lengths, edges, density=True)[0].max() for lengths in ds["length"].values)
     for when, colour, label in ((0, GREY, "start"), (step, RED, f"step {step}")):
         heights = np.histogram(ds["length"].sel(step=when), edges, density=True)[0]
         ax.stairs(
             heights, edges, color=colour, fill=when == 0 and colour == GREY, alpha=0.45 if colour == GREY else 1, linewidth=1.8, label=label
         )
     ax.legend(frameon=False, loc="upper right")
-    ax.set_ylim(0, 4)
+    ax.set_ylim(0, 1.05 * tallest)  # the same in every frame
     return _finish(ax, f"spectrum; alignment {float(ds['alignment'].sel(step=step)):.3f}", "length |w| [1 / input unit]", "density")
 
 
@@ -306,7 +307,7 @@ def animate_learning(ds: xr.Dataset, path: str | Path, *, dpi: int = 72, millise
         canvas = FigureCanvasAgg(figure_learning(ds, int(step)))
         canvas.figure.set_dpi(dpi)
         canvas.draw()
-        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(48, dither=Image.Dither.NONE))
+        frames.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").quantize(96, dither=Image.Dither.NONE))
     durations = [milliseconds] * (len(frames) - 1) + [12 * milliseconds]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
     return Path(path)

@@ -1,0 +1,52 @@
+"""Every notebook runs from top to bottom with FAST = True, is short, and is committed with its outputs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+SWITCH = re.compile(r"^FAST = False\b", re.MULTILINE)
+
+
+def code_cells(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_there_is_a_quickstart():
+    assert "1_quickstart.ipynb" in [path.name for path in NOTEBOOKS]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_short_and_committed_with_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert len(notebook.cells) < 20
+    assert sum(len(SWITCH.findall(cell.source)) for cell in code_cells(notebook)) == 1
+    counts = [cell.execution_count for cell in code_cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1)), "run `make notebooks`: the cells were not executed once, in order"
+    outputs = [output for cell in code_cells(notebook) for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_runs(path):
+    run_fast(path)
+
+
+def run_fast(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    for cell in code_cells(notebook):
+        cell.source, flipped = SWITCH.subn("FAST = True", cell.source)
+        if flipped:
+            break
+    else:
+        pytest.fail(f"{path.name} has no line FAST = False")
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(ROOT)}}).execute()
