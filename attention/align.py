@@ -30,6 +30,7 @@ from particles.simulate import simulate
 
 EnergyFactory = Callable[[np.ndarray, np.ndarray, Feature], Energy]
 HOLD_OUT = 0.25  # share of the sequences on which alignment is only measured
+SAVE_EVERY = 5  # steps between the recorded ones, where n_steps is a multiple of it
 _RECORDED = ("energy", "grad_norm", "projected", "capped", "coincident", "min_gap")  # of each step, beside energy_<term>
 
 
@@ -211,7 +212,8 @@ def _align_head(omega, unit, sample, feature, parts, n_steps, key, path) -> xr.D
     if isinstance(feature, FourierPhase):
         units[-1] = 1.0
     start = domain.project(omega * units)
-    run = simulate(start, energy, domain, sampler, n_steps=n_steps, rng=key, store=path)
+    every = SAVE_EVERY if n_steps % SAVE_EVERY == 0 else 1
+    run = simulate(start, energy, domain, sampler, n_steps=n_steps, save_every=every, rng=key, store=path)
     end = run.omega.isel(chain=0, step=-1).values
     kept = [name for name in run if name in _RECORDED or str(name).startswith("energy_")]
     measured = {
