@@ -131,6 +131,7 @@ def run(config: Config) -> xr.Dataset:
     dataset = xr.concat(tasks, "task").assign_coords(task=list(config.tasks), seed=list(seeds))
     for name in ("omega", "attention", "query_label", "key_label"):
         dataset[name] = dataset[name].isel(seed=0, drop=True)
+    dataset = dataset.transpose("task", "method", "seed", ...)
     dataset.attrs = {"experiment": "matching", "config": json.dumps(asdict(config)), "schema": 1}
     return dataset
 
