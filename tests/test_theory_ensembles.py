@@ -25,7 +25,9 @@ def z_score(draws, predicted):
     return (draws.mean() - predicted) / (draws.std(ddof=1) / np.sqrt(len(draws)))
 
 
-@pytest.mark.parametrize(("n", "beta", "kappa", "strength"), [(2, 6.0, 1.3, 0.7), (16, 6.0, 1.3, 0.7), (45, 1.5, 0.6, 4.0), (7, 40.0, 2.0, 1.1)])
+@pytest.mark.parametrize(
+    ("n", "beta", "kappa", "strength"), [(2, 6.0, 1.3, 0.7), (16, 6.0, 1.3, 0.7), (45, 1.5, 0.6, 4.0), (7, 40.0, 2.0, 1.1)]
+)
 def test_sampler_obeys_the_second_and_fourth_moment_laws(n, beta, kappa, strength):
     x = sample_log_gas(n, beta, kappa, strength, rng=11, size=4000)
     assert x.shape == (4000, n, 1)

@@ -92,7 +92,9 @@ def test_diffusion_in_a_box_keeps_the_uniform_density_and_decays_at_the_exact_ra
     mode = np.cos(np.pi * field.x / 1.5)
     start = uniform * (1 + 0.5 * mode)
     end = field.evolve(start, 0.4, n_steps=4000)
-    assert np.sum((end - uniform) * mode) / np.sum((start - uniform) * mode) == pytest.approx(np.exp(-0.4 / 2 * (np.pi / 1.5) ** 2), rel=3e-4)
+    assert np.sum((end - uniform) * mode) / np.sum((start - uniform) * mode) == pytest.approx(
+        np.exp(-0.4 / 2 * (np.pi / 1.5) ** 2), rel=3e-4
+    )
 
 
 @pytest.mark.parametrize(("kappa", "attraction", "beta"), [(1.3, 0.0, 6.0), (1.3, 0.8, 6.0), (0.7, 0.4, 2.0)])

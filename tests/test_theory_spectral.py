@@ -55,7 +55,9 @@ def test_known_values():
     assert float(Laplace(1.0).kernel([1.7])) == pytest.approx(0.1826835241, abs=1e-10)
     assert float(Matern(0.8, nu=1.5).kernel([1.1])) == pytest.approx(0.3124753156, abs=1e-10)
     assert float(Matern(0.8, nu=2.5).kernel([1.1, 0, 0])) == pytest.approx(0.33388, abs=1e-5)
-    np.testing.assert_allclose(Matern(0.6, nu=0.5).kernel(np.linspace(0, 3, 7)[:, None]), Exponential(0.6).kernel(np.linspace(0, 3, 7)[:, None]))
+    np.testing.assert_allclose(
+        Matern(0.6, nu=0.5).kernel(np.linspace(0, 3, 7)[:, None]), Exponential(0.6).kernel(np.linspace(0, 3, 7)[:, None])
+    )
     assert Matern(0.8, nu=40.0).kernel([0.5]) == pytest.approx(Gaussian(0.8).kernel([0.5]), abs=4e-3)
 
 
