@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Num
 
 from particles import _numba
 from particles.arrays import Array, is_torch
@@ -18,8 +19,14 @@ _LARGEST = {2: 6e4, 4: float(np.finfo(np.float32).max), 8: float(np.finfo(np.flo
 
 
 def riesz_sums(
-    omega: Array, s: float, *, softening: float = 0.0, length: float = 1.0, mirror: bool = False, energy: bool = True
-) -> tuple[Array, Array]:
+    omega: Float[Array, "*chain particle dim"],
+    s: float,
+    *,
+    softening: float = 0.0,
+    length: float = 1.0,
+    mirror: bool = False,
+    energy: bool = True,
+) -> tuple[Float[Array, "*chain"], Float[Array, "*chain particle dim"]]:
     """(sum_{k != l} g_s(omega_k - omega_l) in float64, sum_{l != k} grad g_s(omega_k - omega_l)).
 
     omega (particle, dim) or (chain, particle, dim); the sums have its leading shape and its shape. `mirror` adds g_s(omega_k + omega_l)
@@ -53,7 +60,7 @@ def _sums(points: Array, s: float, softening2: float, mirror: bool, energy: bool
     return total, force
 
 
-def gaps(omega: Array, *, mirror: bool = False) -> tuple[Array, Array]:
+def gaps(omega: Float[Array, "*chain particle dim"], *, mirror: bool = False) -> tuple[Num[Array, "*chain"], Num[Array, "*chain"]]:
     """(number of coincident pairs, smallest distance of a pair) of omega's leading shape; with `mirror` also of omega_k and -omega_l.
 
     Pairs whose squared distance is below the smallest normal number count as coincident. One particle alone has distance infinity.
