@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Sized
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,13 @@ def finetune(
     Raises
     ------
     ValueError
-        On empty or one-shot batches, missing or out-of-range labels, bad settings, or a checkpoint of other settings.
+        On empty or one-shot batches, missing or out-of-range labels, bad settings, or a checkpoint that cannot be read or is of
+        other settings or another model.
     FloatingPointError
         If a loss is not finite; the message names epoch and batch.
     """
     settings = _settings(freeze_omega, n_epochs, lr, omega_lr, weight_decay, clip, warmup, seed_from(rng))
+    settings["model"] = asdict(model.config)
     n_batches = _count_batches(batches)
     for module in model.feature_maps:
         module.freeze() if freeze_omega else module.release()
@@ -198,12 +201,17 @@ def _count_batches(batches: Iterable[Batch]) -> int:
 
 def _load(path: str | os.PathLike | None, model: Transformer, optimiser: Any, schedule: Any, settings: dict) -> dict[str, list[float]]:
     """The history so far; model, optimiser and schedule are set to the checkpoint's state if there is one."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise ValueError(f"checkpoint must be in a folder that exists, got {str(path)!r}")
     if path is None or not Path(path).exists():
         return {name: [] for name in _COLUMNS}
-    state = torch.load(path, map_location=_device(model), weights_only=True)
+    try:
+        state = torch.load(path, map_location=_device(model), weights_only=True)
+    except Exception as error:  # unpickling garbage can raise anything
+        raise ValueError(f"checkpoint {str(path)!r} cannot be read: {error}") from error
     if state["settings"] != settings:
         differ = {k: (state["settings"].get(k), v) for k, v in settings.items() if state["settings"].get(k) != v}
-        raise ValueError(f"checkpoint {path} was written with other settings; (there, here) = {differ}")
+        raise ValueError(f"checkpoint {str(path)!r} was written with other settings; (there, here) = {differ}")
     model.load_state_dict(state["model"])
     optimiser.load_state_dict(state["optimiser"])
     schedule.load_state_dict(state["schedule"])

@@ -112,7 +112,19 @@ def test_a_checkpoint_of_other_settings_is_refused_and_kept(tmp_path):
     content = path.read_bytes()
     with pytest.raises(ValueError, match="lr"):
         finetune(small(), batches(), checkpoint=path, lr=0.5, rng=0)
+    with pytest.raises(ValueError, match="ff"):
+        finetune(small(ff=8), batches(), checkpoint=path, rng=0)
     assert path.read_bytes() == content
+
+
+def test_a_checkpoint_that_cannot_be_read_or_written_is_named_at_once(tmp_path):
+    (tmp_path / "run.pt").write_bytes(b"broken")
+    for path in (tmp_path / "run.pt", tmp_path / "missing" / "run.pt"):
+        model = small()
+        with pytest.raises(ValueError, match="checkpoint"):
+            finetune(model, batches(), checkpoint=path, rng=0)
+        assert torch.equal(model.head.weight, small().head.weight)
+    assert (tmp_path / "run.pt").read_bytes() == b"broken"
 
 
 def test_global_state_and_mode_are_left_alone():
