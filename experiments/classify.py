@@ -21,7 +21,7 @@ import json
 import math
 import time
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ class Config:
     data, folder : "digits" (scikit-learn's, without a folder), or the name of a labelled text or pixel folder and where it is.
     attention : the feature map of all rows but softmax. methods : keys of `METHODS`.
     n_features : per head. dim, heads, layers, ff : sizes of the model.
-    n_epochs (10, 3), batch_size (64, 128), dropout (.1, .3) : of the training; n_warm of the epochs come before Phase A.
+    n_epochs (8, 3), batch_size (64, 128), dropout (.1, .3) : of the training; n_warm of the epochs come before Phase A.
     lr, omega_lr : AdamW's rates of the weights and of released particles.
     n_align : Langevin steps of Phase A.
     max_length : words of a text that are read. max_train : use about so many training sequences only.
@@ -108,7 +108,11 @@ class Config:
     def settled(self, data: Dataset) -> Config:
         """The same with the settings that depend on the data filled in."""
         text = data.vocab_size is not None
-        default = {"n_epochs": max(3 if text else 10, self.n_warm + 1), "batch_size": 128 if text else 64, "dropout": 0.3 if text else 0.1}
+        default: dict[str, Any] = {
+            "n_epochs": max(3 if text else 8, self.n_warm + 1),
+            "batch_size": 128 if text else 64,
+            "dropout": 0.3 if text else 0.1,
+        }
         return dataclasses.replace(self, **{name: value for name, value in default.items() if getattr(self, name) is None})
 
     def model(self, data: Dataset, *, softmax: bool) -> ModelConfig:
