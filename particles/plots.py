@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
 from particles.arrays import count
 
 if TYPE_CHECKING:
+    import xarray as xr
     from matplotlib.axes import Axes
 
-MAX_POINTS, MAX_FRAMES, BINS = 5000, 120, 40
+MAX_POINTS, MAX_FRAMES, DPI = 5000, 120, 72
 DOTS: dict[str, Any] = {"s": 12, "color": "tab:red", "linewidths": 0, "alpha": 0.8, "zorder": 3}
 
 
@@ -110,7 +110,8 @@ def plot_health(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("step")
     ax.set_ylabel("fraction of particle steps")
     lines = [*ax.get_lines(), *other.get_lines()]
-    ax.legend(lines, [line.get_label() for line in lines], fontsize="small")
+    ax.set_ylim(bottom=0)
+    ax.legend(lines, [line.get_label() for line in lines], fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
     return ax
 
 
@@ -121,6 +122,11 @@ def density_samples(omega: np.ndarray, density: str | int) -> np.ndarray:
     if isinstance(density, str) or not 0 <= density < omega.shape[-1]:
         raise ValueError(f"density must be 'radial' or a coordinate below {omega.shape[-1]}, got {density!r}")
     return omega[..., density]
+
+
+def _n_bins(n_values: int) -> int:
+    """Rice's rule, between 8 and 40."""
+    return int(np.clip(2 * n_values ** (1 / 3), 8, 40))
 
 
 def plot_density(
@@ -134,7 +140,7 @@ def plot_density(
     """Histogram over all chains and the chosen frames of |w| ("radial") or of a coordinate, beside a theory curve (x, density)."""
     ax = _axes(ax)
     values = density_samples(dataset.omega.isel(step=frames).transpose(..., "dim").to_numpy(), density).ravel()
-    ax.hist(values, BINS, density=True, color="tab:red", alpha=0.5, label="particles")
+    ax.hist(values, _n_bins(values.size), density=True, color="tab:red", alpha=0.5, label="particles")
     if theory is not None:
         ax.plot(*theory, color="black", label="theory")
     ax.set_xlabel(r"$|\omega|$" if density == "radial" else f"$\\omega_{{{int(density) + 1}}}$")
@@ -189,7 +195,7 @@ def animate(
 
     animation = FuncAnimation(figure, draw, frames=len(frames), interval=1000 / fps)  # type: ignore[arg-type]
     if path is not None:
-        animation.save(path, writer=PillowWriter(fps=fps))
+        animation.save(path, writer=PillowWriter(fps=fps), dpi=DPI)
     return animation
 
 
@@ -204,5 +210,5 @@ def _peak(theory: tuple[Any, Any] | None) -> tuple[float, ...]:
 def _histograms(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One histogram a frame, (frame, value) -> densities (frame, bin) on common edges (bin + 1,)."""
     low, high = samples.min(), samples.max()
-    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    edges = np.linspace(low, high if high > low else low + 1.0, _n_bins(samples.shape[1]) + 1)
     return np.stack([np.histogram(values, edges, density=True)[0] for values in samples]), edges

@@ -6,16 +6,18 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from particles import random
 from particles.arrays import Array, as_omega, count, is_torch, namespace
 from particles.domain import Domain
 from particles.langevin import Langevin
 from particles.trajectory import Frame, Memory, Store, as_json, attributes, open_trajectory
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 CAPPED_WARNING = 1e-3
 Callback = Callable[[int, Frame], Any]

@@ -5,7 +5,8 @@ energies coincident, min_gap (chain, step). Coordinates: the saved step numbers,
 where the value is a string): schema, energy, domain, sampler, seed, save_every, array, dtype, device, versions, created.
 
 The store holds arrays of their final length, so that frames only ever add chunk files, never change metadata. Of each chunk the
-`step` coordinate is written last: a frame is valid when its step is not -1. zarr replaces chunk files atomically.
+`step` coordinate is written last: a frame is valid when its step is not -1. zarr replaces chunk files atomically. `open_trajectory`
+shows the valid frames only; opened by xarray alone, a run that ended early has steps of -1 after them.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
+import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 SCHEMA = 1
 UNSAVED = -1
-CHUNK_BYTES, CHUNK_FRAMES = 2**22, 200  # a kill loses at most one chunk; a chunk costs one file a variable
+CHUNK_BYTES, CHUNK_FRAMES, FLUSH_SECONDS = 2**22, 1000, 5.0  # a kill loses one chunk, or the last seconds if the chunk took longer
 LONG_NAMES = {
     "omega": "particles",
     "energy": "Hamiltonian H_N",
@@ -86,6 +90,8 @@ class Memory:
 
     def dataset(self) -> xr.Dataset:
         """All frames as one Dataset."""
+        import xarray as xr
+
         first = self.frames[0]
         variables = {name: (_dims(first[name]), np.stack([f[name] for f in self.frames], axis=1)) for name in first}
         coordinates = {"step": np.array(self.steps), **_coordinates(first)}
@@ -95,17 +101,19 @@ class Memory:
 class Store:
     """Frames streamed to a zarr group at `path`, whole chunks at a time; `create` or `reopen` one.
 
-    A pending (unfinished) chunk is held in memory and written by `flush`; later frames of the same chunk then replace its files.
+    A pending (unfinished) chunk is held in memory and written by `flush`, at the latest with the first frame that comes FLUSH_SECONDS
+    after the last write; later frames of the same chunk then replace its files.
     """
 
     def __init__(self, path: Path, group: Any):
-        self.path, self.group = path, group
+        self.path, self.group, self.written = path, group, time.monotonic()
         self.chunk = group["step"].chunks[0]
         n_valid = _n_valid(group)
-        self.start = n_valid - n_valid % self.chunk
-        self.steps = [int(s) for s in group["step"][self.start : n_valid]]
-        saved = {name: array[:, self.start : n_valid] for name, array in _variables(group)}
-        self.frames = [{name: values[:, i] for name, values in saved.items()} for i in range(len(self.steps))]
+        start = n_valid - n_valid % self.chunk
+        saved = {name: array[:, start:n_valid] for name, array in _variables(group)}
+        frames = [{name: values[:, i] for name, values in saved.items()} for i in range(n_valid - start)]
+        # (first frame's place, [(step, frame), ...]) of the open chunk: one attribute, so that an interrupt cannot come between
+        self.pending: tuple[int, list[tuple[int, Frame]]] = (start, list(zip(group["step"][start:n_valid].tolist(), frames)))
 
     @classmethod
     def create(cls, path: Path, frame: Frame, n_frames: int, attrs: dict[str, str]) -> Store:
@@ -142,22 +150,25 @@ class Store:
         return cls(path, group)
 
     def append(self, step: int, frame: Frame) -> None:
-        """Take a frame; written when its chunk is complete."""
-        self.steps.append(step)
-        self.frames.append(frame)
-        if len(self.frames) == self.chunk:
+        """Take a frame; written when its chunk is complete, or when the last write is long ago."""
+        start, frames = self.pending
+        frames.append((step, frame))
+        full = len(frames) == self.chunk
+        if full or time.monotonic() - self.written > FLUSH_SECONDS:
             self.flush()
-            self.start += self.chunk
-            self.steps, self.frames = [], []
+        if full:
+            self.pending = (start + self.chunk, [])
 
     def flush(self) -> None:
         """Write the pending frames: data first, then the step numbers that make them valid."""
-        if not self.frames:
+        start, frames = self.pending
+        if not frames:
             return
-        stop = self.start + len(self.frames)
+        place = slice(start, start + len(frames))
         for name, array in _variables(self.group):
-            array[:, self.start : stop] = np.stack([f[name] for f in self.frames], axis=1)
-        self.group["step"][self.start : stop] = np.array(self.steps)
+            array[:, place] = np.stack([frame[name] for _, frame in frames], axis=1)
+        self.group["step"][place] = np.array([step for step, _ in frames])
+        self.written = time.monotonic()
 
     def dataset(self) -> xr.Dataset:
         """The stored frames, read lazily."""
@@ -226,6 +237,7 @@ def open_trajectory(store: str | Path) -> xr.Dataset:
     ValueError
         If the store is not a trajectory, or of a newer schema.
     """
+    import xarray as xr
     import zarr
 
     path = Path(store)

@@ -352,7 +352,7 @@ def kill_and_resume(path, wait: float) -> int:
     assert child.exitcode == -signal.SIGKILL
     found = open_trajectory(path)
     n_frames = found.sizes["step"]
-    n_steps = n_frames + 220  # over a chunk's end
+    n_steps = n_frames + 1100  # over a chunk's end
     whole = simulate(omega, energy, ball, sampler, n_steps=n_steps, rng=3)
     assert_same(found, whole.isel(step=slice(0, n_frames)))
     assert_same(resume(path, energy, ball, sampler, n_steps=n_steps), whole)
@@ -368,6 +368,14 @@ def test_kill_9_leaves_a_store_that_opens_and_continues(tmp_path):
 def test_kill_9_twenty_times(tmp_path):
     waits = random.Random(2)
     assert max(kill_and_resume(tmp_path / f"run{i}", waits.uniform(0, 1.0)) for i in range(20)) > 1
+
+
+def test_slow_frames_are_written_before_their_chunk_is_complete(tmp_path, monkeypatch):
+    monkeypatch.setattr(trajectory, "FLUSH_SECONDS", 0.0)
+    sizes = []
+    gas(store=tmp_path / "run", n_steps=3, callback=lambda step, frame: sizes.append(open_trajectory(tmp_path / "run").sizes["step"]))
+    assert sizes == [1, 2, 3, 4]
+    assert_same(open_trajectory(tmp_path / "run"), gas(n_steps=3))
 
 
 def test_kill_between_the_arrays_of_a_growing_store(tmp_path):
