@@ -110,9 +110,17 @@ def _sampled(trajectory: xr.Dataset, **false: float) -> dict[str, str]:
 
 def _tested(config: Config, trajectory: xr.Dataset, law: str, false: dict[str, str]) -> dict[str, float | bool]:
     """One law of a run, and of the same run under a false label."""
-    row = check(trajectory, burn_in=config.burn_in).sel(law=law)
-    control = check(trajectory.assign_attrs(false), burn_in=config.burn_in).sel(law=law)
+    row, control = (_checked(config, run, law) for run in (trajectory, trajectory.assign_attrs(false)))
     return {name: row[name].item() for name in COLUMNS} | {f"{name}_control": control[name].item() for name in ("z", "passed")}
+
+
+def _checked(config: Config, trajectory: xr.Dataset, law: str) -> xr.Dataset:
+    """The row of one law; ValueError with the reason if it could not be tested."""
+    table = check(trajectory, burn_in=config.burn_in)
+    if law not in table["law"].values:
+        reason = json.loads(table.attrs["skipped"])[law]
+        raise ValueError(f"n_steps = {config.n_steps} or other settings leave the law {law!r} untested: {reason}")
+    return table.sel(law=law)
 
 
 def _kept(config: Config, trajectory: xr.Dataset) -> np.ndarray:

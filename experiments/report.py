@@ -82,9 +82,8 @@ def verdict(
     """One sentence on a paired difference first - second; an interval that holds 0 is "no difference shown"."""
     value, low, high = (scale * number for number in difference)
     numbers = f"{value:+.1f} {unit}, 95 % interval {low:+.1f} to {high:+.1f}" + (f", {n_seeds} seeds paired" if n_seeds else "")
-    if low <= 0 <= high:
-        return f"{first} against {second}: no difference shown ({numbers})."
-    return f"{first} is {'better' if value > 0 else 'WORSE'} than {second} ({numbers})."
+    word = "no difference shown" if low <= 0 <= high else "better" if value > 0 else "WORSE"
+    return f"{first} against {second}: {word} ({numbers})."
 
 
 # ---- folders and stores ------------------------------------------------------------------------------------------------------------------
