@@ -510,7 +510,7 @@ def test_signed_maps_stay_bounded(size):
     fm = made("fourier", dim=32, n_features=64, dtype=torch.float32)
     q, k, v = (t.detach() for t in inputs(256, dim=32, dtype=torch.float32))
     if size == 2.0:
-        log_scale, features = zip(*(fm(t * size * 32**-0.25, role="key") for t in (q, k)))
+        _, features = zip(*(fm(t * size * 32**-0.25, role="key") for t in (q, k)))
         assert ((features[0] @ features[1].mT).sum(-1) < 0).float().mean() > 0.2  # the difficulty is there
     for is_causal in (False, True):
         out = kernel_attention(size * q, size * k, v, fm, is_causal=is_causal)
