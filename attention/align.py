@@ -53,6 +53,7 @@ def align(
     sampler: Any = None,
     store: str | os.PathLike | None = None,
     n_steps: int = 100,
+    max_sequences: int = 1024,
     rng: int | np.random.Generator | torch.Generator,
 ) -> xr.Dataset:
     """Align every head of `model` as it stands (first run `finetune(n_epochs=1)`) and write the particles into its feature maps.
@@ -75,6 +76,8 @@ def align(
         Each head's trajectory is streamed to `layer<i>_head<j>.zarr` in it; must be new or empty.
     n_steps : int
         Langevin steps per head.
+    max_sequences : int
+        The simulation, and the hold-out, use at most so many sequences each, chosen at random from `batches`.
     rng : int or generator
         Seed of the hold-out and of the noise.
 
@@ -97,25 +100,26 @@ def align(
         raise ValueError(f"targets must be 'labels', got {targets!r}")
     if not model.feature_maps:
         raise ValueError("model must have kernel attention to be aligned, got softmax attention")
-    n_steps, seed, start = count(n_steps, "n_steps"), seed_from(rng), time.perf_counter()
+    n_steps, max_sequences = count(n_steps, "n_steps"), count(max_sequences, "max_sequences")
+    seed, start = seed_from(rng), time.perf_counter()
     folder = _new_folder(store)
     layers = []
     for layer, feature_map in enumerate(model.feature_maps):
         points, labels = pooled(model, batches, layer)
-        held = _hold_out(labels, seed)
+        parts = _split(labels, seed, max_sequences)
         heads = []
         for head in range(points.shape[1]):
-            unit, sample = _standardise(points[:, head], labels, held, feature_map.feature)
+            unit, sample = _standardise(points[:, head], labels, parts, feature_map.feature)
             omega = feature_map.omega[head].detach().cpu().double().numpy()
-            parts = _parts(sample, feature_map.feature, omega, energy, domain, sampler)
+            laws = _laws(sample, feature_map.feature, omega, energy, domain, sampler)
             path = None if folder is None else folder / f"layer{layer}_head{head}.zarr"
-            heads.append(_align_head(omega, unit, sample, feature_map.feature, parts, n_steps, _key(seed, layer, head), path))
+            heads.append(_align_head(omega, unit, sample, feature_map.feature, laws, n_steps, _key(seed, layer, head), path))
         layers.append(xr.concat(heads, "head"))
         feature_map.load_omega(layers[-1].omega_after.values)
     result = xr.concat(layers, "layer").assign_coords(layer=np.arange(len(layers)), head=np.arange(len(heads)))
     return result.assign_attrs(
-        schema=1, targets=targets, seed=str(seed), n_sequences=len(labels), n_holdout=int(held.sum()), seconds=time.perf_counter() - start,
-        **{name: json.dumps(part.describe(), default=str) for name, part in zip(("energy", "domain", "sampler"), parts, strict=True)},
+        schema=1, targets=targets, seed=str(seed), n_sequences=len(parts[0]), n_holdout=len(parts[1]), seconds=time.perf_counter() - start,
+        **{name: json.dumps(part.describe(), default=str) for name, part in zip(("energy", "domain", "sampler"), laws, strict=True)},
     )  # fmt: skip
 
 
@@ -177,37 +181,37 @@ def pooled(model: Transformer, batches: Iterable[Batch], layer: int) -> tuple[np
     return torch.cat(points).numpy(), torch.cat(labels).numpy()
 
 
-def _hold_out(labels: np.ndarray, seed: int) -> np.ndarray:
-    """A boolean (sequence,): True for a quarter of the sequences of each class, chosen by `seed`."""
+def _split(labels: np.ndarray, seed: int, max_sequences: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers of the sequences to simulate with and of those held out, a quarter of each class; at most `max_sequences` of both."""
     held = np.zeros(len(labels), dtype=bool)
     rng = np.random.default_rng(np.random.SeedSequence((seed, 0)))
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
         held[rows[: round(HOLD_OUT * len(rows))]] = True
-    if min(len(np.unique(labels[held])), len(np.unique(labels[~held]))) < 2:
+    train, hold = (np.sort(rng.permutation(np.flatnonzero(part))[:max_sequences]) for part in (~held, held))
+    if min(len(np.unique(labels[train])), len(np.unique(labels[hold]))) < 2:
         raise ValueError(f"batches must hold a few sequences of at least two classes, got {np.bincount(labels).tolist()} per class")
-    return held
+    return train, hold
 
 
-def _standardise(points: np.ndarray, labels: np.ndarray, held: np.ndarray, feature: Feature) -> tuple[float, _Points]:
-    """The head's unit, and its points (sequence, 2, dim) as rows in that unit; queries and keys of a sequence share its side."""
-    train = points[~held].reshape(-1, points.shape[-1])
+def _standardise(points: np.ndarray, labels: np.ndarray, parts: tuple[np.ndarray, np.ndarray], feature: Feature) -> tuple[float, _Points]:
+    """The head's unit, and its points (sequence, 2, dim) as rows in that unit; a sequence's query and key are both held out or both not."""
+    train, hold = (points[rows].reshape(-1, points.shape[-1]) for rows in parts)
     unit = 1.0 if isinstance(feature, PositiveExponential) else math.sqrt(float(train.var(0).mean()))
     if not (math.isfinite(unit) and train.var() > 0 and unit > 0):
         raise ValueError(f"the pooled queries and keys must be finite and not all equal, got a root mean variance of {unit}")
-    hold = points[held].reshape(-1, points.shape[-1])
-    return unit, _Points(train / unit, labels[~held].repeat(2), hold / unit, labels[held].repeat(2))
+    return unit, _Points(train / unit, labels[parts[0]].repeat(2), hold / unit, labels[parts[1]].repeat(2))
 
 
-def _parts(sample: _Points, feature: Feature, omega: np.ndarray, energy: Any, domain: Any, sampler: Any) -> tuple[Any, Any, Any]:
+def _laws(sample: _Points, feature: Feature, omega: np.ndarray, energy: Any, domain: Any, sampler: Any) -> tuple[Any, Any, Any]:
     """Energy, domain and sampler of one head, the user's where given."""
     built = default_energy(sample.x, sample.y, feature, len(omega)) if energy is None else energy(sample.x, sample.y, feature)
     return built, domain or default_domain(omega.shape[1], feature), sampler or default_sampler(feature)
 
 
-def _align_head(omega, unit, sample, feature, parts, n_steps, key, path) -> xr.Dataset:
+def _align_head(omega, unit, sample, feature, laws, n_steps, key, path) -> xr.Dataset:
     """Simulate one head and measure it; omega (particle, particle_dim) in the feature map's units before and after."""
-    energy, domain, sampler = parts
+    energy, domain, sampler = laws
     units = np.full(omega.shape[1], unit)
     if isinstance(feature, FourierPhase):
         units[-1] = 1.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attention.align import _hold_out, align, default_energy, linear_objective, pooled
+from attention.align import _split, align, default_energy, linear_objective, pooled
 from attention.model import ModelConfig, Transformer
 from particles.domain import Ball
 from particles.energy import CentredAlignment, Quadratic
@@ -81,7 +81,7 @@ def test_alignment_is_that_of_the_features_that_the_model_uses(attention):
     result = align(copy.deepcopy(model), batches(), n_steps=1, rng=0)
     assert result.attrs["n_holdout"] == 50
     feature = model.feature_maps[0].feature
-    held = _hold_out(labels, 0)
+    _, held = _split(labels, 0, 1024)
     for head in range(2):
         omega = model.feature_maps[0].omega[head].detach().double().numpy()
         x = points[held, head].reshape(-1, 8)
@@ -102,6 +102,15 @@ def test_pooled_points_are_means_of_the_real_tokens():
         q, k = model.queries_keys({**row, "tokens": row["tokens"][:, :length], "key_mask": row["key_mask"][:, :length]}, 0)
     np.testing.assert_allclose(points[3, :, 0], q[0].mean(1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(points[3, :, 1], k[0].mean(1), rtol=1e-5, atol=1e-6)
+
+
+def test_at_most_so_many_sequences_are_used_and_the_hold_out_is_apart():
+    result = align(small(), batches(), n_steps=1, max_sequences=30, rng=0)
+    assert (result.attrs["n_sequences"], result.attrs["n_holdout"]) == (30, 30)
+    labels = np.arange(200) % 3
+    train, hold = _split(labels, 0, 1000)
+    assert sorted([*train, *hold]) == list(range(200))
+    assert np.bincount(labels[hold]).tolist() == [17, 17, 16]  # a quarter of each class
 
 
 def test_the_seed_decides_and_mode_and_global_state_stay():
@@ -127,7 +136,7 @@ def test_layers_are_aligned_in_order_each_seeing_those_before():
 
     def unit(of: Transformer) -> float:
         points, labels = pooled(of, batches(), 1)
-        return float(np.sqrt(points[~_hold_out(labels, 0), 0].reshape(-1, 8).var(0).mean()))
+        return float(np.sqrt(points[_split(labels, 0, 1024)[0], 0].reshape(-1, 8).var(0).mean()))
 
     np.testing.assert_allclose(unit(model), float(result.unit[1, 0]), rtol=1e-12)
     assert abs(unit(original) / float(result.unit[1, 0]) - 1) > 1e-6
@@ -192,6 +201,8 @@ def test_bad_input_is_named():
         align(small(), batches(), targets="teacher", rng=0)
     with pytest.raises(ValueError, match="n_steps"):
         align(small(), batches(), n_steps=0, rng=0)
+    with pytest.raises(ValueError, match="max_sequences"):
+        align(small(), batches(), max_sequences=0, rng=0)
     with pytest.raises(ValueError, match="two classes"):
         align(small(), batches(n=2), rng=0)
     with pytest.raises(ValueError, match="at least one batch"):
