@@ -52,6 +52,8 @@ METHODS = {
     "shuffled": Method(aligned="shuffled"),
     "end to end": Method(warm_learned=True, learned=True),
 }
+_IMAGES: dict[str, Any] = {"n_epochs": 8, "batch_size": 64, "dropout": 0.1, "lr": 8e-3}
+_TEXTS: dict[str, Any] = {"n_epochs": 3, "batch_size": 128, "dropout": 0.3, "lr": 5e-3}
 _ALIGNED = ("alignment_before", "alignment_after", "holdout_before", "holdout_after")
 
 
@@ -64,8 +66,8 @@ class Config:
     data, folder : "digits" (scikit-learn's, without a folder), or the name of a labelled text or pixel folder and where it is.
     attention : the feature map of all rows but softmax. methods : keys of `METHODS`.
     n_features : per head. dim, heads, layers, ff : sizes of the model.
-    n_epochs (8, 3), batch_size (64, 128), dropout (.1, .3) : of the training; n_warm of the epochs come before Phase A.
-    lr, omega_lr : AdamW's rates of the weights and of released particles.
+    n_epochs (8, 3), batch_size (64, 128), dropout (.1, .3), lr (8e-3, 5e-3) : of the training with AdamW.
+    n_warm : how many of the epochs come before Phase A. omega_lr : the rate of released particles.
     n_align : Langevin steps of Phase A.
     max_length : words of a text that are read. max_train : use about so many training sequences only.
     n_seeds, seed : seeds are seed, seed + 1, ...; each has its own initial weights, particles, batches and noise. The split is the same.
@@ -84,7 +86,7 @@ class Config:
     n_warm: int = 1
     batch_size: int | None = None
     dropout: float | None = None
-    lr: float = 5e-3
+    lr: float | None = None
     omega_lr: float = 5e-3
     n_align: int = 100
     max_length: int = 40
@@ -107,12 +109,8 @@ class Config:
 
     def settled(self, data: Dataset) -> Config:
         """The same with the settings that depend on the data filled in."""
-        text = data.vocab_size is not None
-        default: dict[str, Any] = {
-            "n_epochs": max(3 if text else 8, self.n_warm + 1),
-            "batch_size": 128 if text else 64,
-            "dropout": 0.3 if text else 0.1,
-        }
+        default = dict(_IMAGES if data.vocab_size is None else _TEXTS)
+        default["n_epochs"] = max(default["n_epochs"], self.n_warm + 1)
         return dataclasses.replace(self, **{name: value for name, value in default.items() if getattr(self, name) is None})
 
     def model(self, data: Dataset, *, softmax: bool) -> ModelConfig:
@@ -197,7 +195,7 @@ def _train(model: Transformer, config: Config, data: Dataset, seed: int, n_epoch
         freeze_omega=not learned,
         omega_lr=config.omega_lr if learned else None,
         n_epochs=n_epochs,
-        lr=config.lr,
+        lr=config.lr or 0.0,
         validation=data.validation.batches(512),
         rng=seed,
     )
