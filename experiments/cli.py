@@ -95,7 +95,11 @@ def _run(arguments: Sequence[str]) -> None:
     name, options = arguments[0], arguments[1:]
     module = experiment(name)
     config = parse(module.Config, options, f"kernelgas run {name}", EXPERIMENTS[name])
-    report = importlib.import_module("experiments.report")
     dataset = module.run(config)
-    print(report.table(name, dataset))
-    print(f"\nwritten to {report.save(name, dataset)}")
+    from experiments import report, sections
+
+    print(sections.SECTIONS[name](dataset))
+    folder = report.save(name, dataset)
+    for file, figure in sections.figures(name, dataset).items():
+        (folder / file).write_bytes(report.figure_bytes(figure))
+    print(f"\nwritten to {folder}")

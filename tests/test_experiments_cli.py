@@ -48,3 +48,20 @@ def test_python_m_experiments_returns_the_exit_code():
     done = run("fly")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_run_writes_a_store_and_its_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    options = ["--n-particles", "4", "--n-steps", "500", "--n-chains", "4", "--n-line", "5"]
+    assert cli.main(["run", "gas", *options]) == 0
+    (folder,) = (tmp_path / "results" / "gas").iterdir()
+    assert {path.name for path in folder.iterdir()} == {"gas.zarr", "gas.png"}
+    assert "second moment, 2 dimensions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("option", "message"), [("--n-particle", "--n-particle"), ("--n-particles", "n_particles must be an integer")])
+def test_bad_options_exit_with_2(capsys, option, message):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["run", "gas", option, "0"])
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
