@@ -71,11 +71,12 @@ def run(config: Config) -> xr.Dataset:
 
     Returns
     -------
-    Dataset over (task, method, seed): accuracy [share, clean test labels], log_loss [nats] and brier [noisy test labels], seconds;
-    over (task, seed), for the particles: alignment (train), holdout_alignment, n_iter; over (task, stage = start | learned), for the
-    particles: radial_density (..., radius) of |omega| and marginal_density (..., frequency) along the learned particles' leading
-    direction, means over seeds; of the first seed, omega (..., particle, dim) and gram (..., row, column) of `n_show` test points
-    ordered by label (gram_label).
+    Dataset, in which sel({"method": name}) selects a method (the keyword `method` of `sel` is xarray's own).
+    Over (task, method, seed): accuracy [share, clean test labels], log_loss [nats] and brier [noisy test labels], seconds.
+    Over (task, seed), for the particles: alignment (train), holdout_alignment, n_iter.
+    Over (task, stage = start | learned), for the particles: radial_density (..., radius) of |omega| and marginal_density
+    (..., frequency) along the learned particles' leading direction, means over seeds; of the first seed, omega (..., particle, dim)
+    and gram (..., row, column) of `n_show` test points ordered by label (gram_label).
     """
     parts = [xr.concat([_one(config, task, seed) for seed in _seeds(config)], "seed", join="outer") for task in config.tasks]
     dataset = xr.concat(parts, "task", join="outer").assign_coords(task=list(config.tasks), seed=list(_seeds(config)))

@@ -120,11 +120,11 @@ def run(config: Config) -> xr.Dataset:
 
     Returns
     -------
-    Dataset over (task, method, seed): accuracy [share of test queries], log_loss [nats], seconds, effective_rank of the features,
-    alignment of the kernel with same-label pairs of held-out sequences (NaN for softmax); over (task, method), for the first test
-    sequence of the first seed with tokens in the order of their labels: attention (..., query, key), each row divided by its largest
-    magnitude, with query_label and key_label (task, token); over (task, method, particle, dim): omega of the first seed in standardised
-    units (NaN for softmax).
+    Dataset, in which sel({"method": name}) selects a method (the keyword `method` of `sel` is xarray's own).
+    Over (task, method, seed): accuracy [share of test queries], log_loss [nats], seconds (Phase A included), effective_rank of the
+    features, alignment of the kernel with same-label pairs of the held-out sequences (both NaN for softmax).
+    Of the first seed: attention (task, method, query, key) on the first test sequence with tokens in the order of their labels
+    (query_label, key_label), each row divided by its largest magnitude; omega (task, method, particle, dim) in standardised units.
     """
     seeds = range(config.seed, config.seed + config.n_seeds)
     tasks = [xr.concat([_one(config, task, seed) for seed in seeds], "seed") for task in config.tasks]
