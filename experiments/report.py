@@ -76,14 +76,11 @@ def percent(estimate: Estimate | float, *, digits: int = 1) -> str:
     return f"{100 * estimate:.{digits}f}"
 
 
-def verdict(
-    first: str, second: str, difference: Estimate, *, unit: str = "points", scale: float = 100.0, n_seeds: int | None = None
-) -> str:
-    """One sentence on a paired difference first - second; an interval that holds 0 is "no difference shown"."""
+def verdict(difference: Estimate, *, unit: str = "points", scale: float = 100.0, digits: int = 1) -> str:
+    """A gain (first - second, more is better) in words and numbers; an interval that holds 0 is "no difference shown"."""
     value, low, high = (scale * number for number in difference)
-    numbers = f"{value:+.1f} {unit}, 95 % interval {low:+.1f} to {high:+.1f}" + (f", {n_seeds} seeds paired" if n_seeds else "")
     word = "no difference shown" if low <= 0 <= high else "better" if value > 0 else "WORSE"
-    return f"{first} against {second}: {word} ({numbers})."
+    return f"{word} ({value:+.{digits}f} {unit}, 95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
 
 
 # ---- folders and stores ------------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ KERNEL_METHODS = {
     "rff": "tuned random features",
     "svm": "tuned RBF-SVM",
 }
-SEED_NOTE = "mean ± standard deviation over seeds; every choice is made on the training part"
+SEED_NOTE = "mean ± standard deviation over seeds; every choice is made on the training part; differences below are paired by seed"
 
 
 def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
@@ -34,13 +34,15 @@ def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
     return f"{numbers.mean():.{digits}f}{deviation}"
 
 
-def compare(values: xr.DataArray, first: str, second: str, names: dict[str, str], what: str) -> str:
-    """One verdict sentence on the paired difference of two methods; says so when a single seed gives no interval."""
-    pair = [values.sel({"method": method}).values for method in (first, second)]
-    labels = names.get(first, first), names.get(second, second)
-    if len(pair[0]) < 2:
-        return f"{what}: {labels[0]} - {labels[1]} = {100 * float((pair[0] - pair[1]).mean()):+.1f} points on one seed, no interval."
-    return f"{what}: {verdict(labels[0], labels[1], paired_difference(pair[0], pair[1]), n_seeds=len(pair[0]))}"
+def compare(part: xr.Dataset, first: str, second: str, names: dict[str, str], what: str) -> str:
+    """One sentence on the paired differences of two methods in accuracy and log loss (method, seed); one seed gives no interval."""
+    pair = f"{what}: {names.get(first, first)} against {names.get(second, second)}"
+    accuracy, loss = ([part[name].sel({"method": method}).values for method in (first, second)] for name in ("accuracy", "log_loss"))
+    if len(accuracy[0]) < 2:
+        return f"{pair}: {100 * float(accuracy[0][0] - accuracy[1][0]):+.1f} points on one seed, no interval."
+    points = verdict(paired_difference(*accuracy))
+    nats = verdict(paired_difference(loss[1], loss[0]), unit="nats gained", scale=1.0, digits=3)
+    return f"{pair}: accuracy {points}; log loss {nats}."
 
 
 # ---- (a) gas -----------------------------------------------------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ def kernel_learning(ds: xr.Dataset) -> Section:
         notes = [SEED_NOTE, "accuracy on clean test labels; log loss and Brier on test labels with the same flips as the training labels"]
         tables.append(Table(f"{task}: {ds.sizes['seed']} seeds", ["method", "accuracy %", "log loss", "Brier", "seconds"], rows, notes))
         others = [str(method) for method in part["method"].values if method != "particles"]
-        verdicts += [compare(part["accuracy"], "particles", other, KERNEL_METHODS, str(task)) for other in others]
+        verdicts += [compare(part, "particles", other, KERNEL_METHODS, str(task)) for other in others]
     text = (
         "Inputs are Gaussian in 20 dimensions; the label depends on two or three hidden directions, and 10 % of the labels are flipped. "
         "Random features of a Gaussian kernel look everywhere. Particles that climb the alignment with the labels find the directions."
@@ -159,7 +161,7 @@ def matching(ds: xr.Dataset) -> Section:
     ]
     present = set(map(str, ds["method"].values))
     verdicts = [
-        compare(ds["accuracy"].sel(task=task), first, second, {}, task)
+        compare(ds.sel(task=task), first, second, {}, task)
         for task in tasks
         for first, second in MATCHING_PAIRS
         if {first, second} <= present
@@ -208,7 +210,7 @@ def classify(ds: xr.Dataset) -> Section:
     ]
     title = f"{facts['name']}: {facts['n_train']} training sequences of at most {facts['max_length']} tokens, {facts['n_classes']} classes"
     present = set(map(str, ds["method"].values))
-    verdicts = [compare(ds["accuracy"], *pair, {}, facts["name"]) for pair in CLASSIFY_PAIRS if set(pair) <= present]
+    verdicts = [compare(ds, *pair, {}, facts["name"]) for pair in CLASSIFY_PAIRS if set(pair) <= present]
     text = (
         f"One transformer block, {facts['source']}. Phase A moves the particles of each head so that its kernel agrees with the labels; "
         "Phase B trains the rest with the particles frozen, or released. The same model with softmax attention, with particles left as "
