@@ -141,6 +141,7 @@ MATCHING_PAIRS = (
     ("align", "shuffled"),
     ("align", "end to end"),
     ("align, unfreeze", "end to end"),
+    ("align, unfreeze", "end to end, half width"),
     ("align, unfreeze", "shuffled, unfreeze"),
 )
 
@@ -157,7 +158,7 @@ def matching(ds: xr.Dataset) -> Section:
     header = ["method", *(f"{task} %" for task in tasks), *(f"{task} rank" for task in tasks), "seconds"]
     notes = [
         f"{ds.sizes['seed']} seeds, mean ± standard deviation; rank: effective rank of the features",
-        "align: Phase A, then frozen; unfreeze: trained on after it; shuffled: Phase A on permuted labels, the control",
+        "align: Phase A, then frozen; unfreeze: trained on after it; controls: Phase A on shuffled labels, and a start half as wide",
     ]
     present = set(map(str, ds["method"].values))
     verdicts = [
