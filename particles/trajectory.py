@@ -107,7 +107,7 @@ class Store:
 
     def __init__(self, path: Path, group: Any):
         self.path, self.group, self.written = path, group, time.monotonic()
-        self.chunk = group["step"].chunks[0]
+        self.chunk = group["omega"].chunks[1]
         n_valid = _n_valid(group)
         start = n_valid - n_valid % self.chunk
         saved = {name: array[:, start:n_valid] for name, array in _variables(group)}
@@ -189,7 +189,8 @@ def _create_arrays(group: Any, frame: Frame, n_frames: int) -> None:
         )
     for name, index in _coordinates(frame).items():
         group.create_array(name, data=index, dimension_names=(name,))
-    group.create_array("step", shape=(n_frames,), chunks=(chunk,), dtype="int64", fill_value=UNSAVED, dimension_names=("step",))
+    # one chunk: read at every opening, when a chunk that is missing would cost as much as one that is there
+    group.create_array("step", shape=(n_frames,), chunks=(n_frames,), dtype="int64", fill_value=UNSAVED, dimension_names=("step",))
 
 
 def _label(name: str) -> dict[str, str]:
