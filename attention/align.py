@@ -209,7 +209,9 @@ def _laws(sample: _Points, feature: Feature, omega: np.ndarray, energy: Any, dom
     return built, domain or default_domain(omega.shape[1], feature), sampler or default_sampler(feature)
 
 
-def _align_head(omega, unit, sample, feature, laws, n_steps, key, path) -> xr.Dataset:
+def _align_head(
+    omega: np.ndarray, unit: float, sample: _Points, feature: Feature, laws: tuple[Any, Any, Any], n_steps: int, key: int, path: Path | None
+) -> xr.Dataset:
     """Simulate one head and measure it; omega (particle, particle_dim) in the feature map's units before and after."""
     energy, domain, sampler = laws
     units = np.full(omega.shape[1], unit)

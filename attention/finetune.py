@@ -170,7 +170,9 @@ def _optimiser(model: Transformer, settings: dict[str, Any], n_steps: int) -> tu
     return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
 
 
-def _settings(freeze_omega, n_epochs, lr, omega_lr, weight_decay, clip, warmup, seed) -> dict[str, Any]:
+def _settings(
+    freeze_omega: bool, n_epochs: int, lr: float, omega_lr: float | None, weight_decay: float, clip: float, warmup: float, seed: int
+) -> dict[str, Any]:
     """The checked settings as one JSON-ready dict; stored in the checkpoint and in the Dataset."""
     lr = positive(lr, "lr")
     if not 0 <= positive(warmup, "warmup", zero=True) <= 1:
