@@ -10,22 +10,32 @@ from typing import Any
 
 import torch
 
-_BLOCK = {"cpu": 2**19, "cuda": 2**26}  # numbers in one block of differences: about a cache on a CPU
+_BLOCK = {"cpu": 2**16, "cuda": 2**25}  # pairs in one block: a few arrays in a CPU's cache
 minimum = torch.minimum
 
 
+def _planes(x: torch.Tensor, sign: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """x and sign x as (chain, dim, particle)."""
+    planes = x.mT.contiguous()
+    return planes, planes if sign > 0 else -planes
+
+
 def _blocks(x: torch.Tensor) -> list[slice]:
-    """Slices of rows whose differences to all points fit the block size."""
-    chains, n, dim = x.shape
-    rows = max(1, _BLOCK.get(x.device.type, 2**24) // (chains * n * dim))
+    """Slices of rows whose pairs fit the block size."""
+    chains, n, _ = x.shape
+    rows = max(1, _BLOCK.get(x.device.type, 2**22) // (chains * n))
     return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
 
 
-def _squares(x: torch.Tensor, sign: float, rows: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Differences (chain, row, particle, dim), their squares' sum (chain, row, particle) and where a row meets itself."""
-    difference = x[:, rows, None] - sign * x[:, None]
-    index = torch.arange(x.shape[1], device=x.device)
-    return difference, (difference * difference).sum(-1), index[rows, None] == index
+def _squares(x: torch.Tensor, y: torch.Tensor, rows: slice) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """|x_i - y_j|^2 (chain, row, particle), where a row meets itself (row, particle), and a work array; one coordinate at a time."""
+    work = x.new_empty(len(x), rows.stop - rows.start, x.shape[-1])
+    q = torch.zeros_like(work)
+    for k in range(x.shape[1]):
+        torch.sub(x[:, k, rows, None], y[:, k, None], out=work)
+        q.addcmul_(work, work)
+    index = torch.arange(x.shape[-1], device=x.device)
+    return q, index[rows, None] == index, work
 
 
 def _potential(q: torch.Tensor, off: torch.Tensor, s: float) -> torch.Tensor:
@@ -39,12 +49,15 @@ def _sums(x: torch.Tensor, s: float, softening2: float, sign: float, energy: boo
     total = x.new_zeros(len(x), dtype=torch.float64)
     force = torch.empty_like(x)
     tiny = torch.finfo(x.dtype).tiny
+    planes, others = _planes(x, sign)
     for rows in _blocks(x):
-        difference, q, off = _squares(x, sign, rows)
-        q = q + softening2
+        q, off, work = _squares(planes, others, rows)
+        q += softening2
         zero = off | (q < tiny)
-        weight = (q.masked_fill(zero, 1.0) ** (-s / 2 - 1)).masked_fill(zero, 0.0)
-        force[:, rows] = torch.einsum("crj,crjd->crd", weight, difference)
+        weight = (q.masked_fill(zero, 1.0) ** (-s / 2 - 1)).masked_fill_(zero, 0.0)
+        for k in range(x.shape[-1]):
+            torch.sub(planes[:, k, rows, None], others[:, k, None], out=work)
+            force[:, rows, k] = work.mul_(weight).sum(-1)
         if energy:
             total += _potential(q.masked_fill(q < tiny, 0.0), off, s).sum(-1)
     return total, force
@@ -78,8 +91,9 @@ def pair_gaps(x: torch.Tensor, sign: float) -> tuple[torch.Tensor, torch.Tensor]
     x = x.detach()
     coincident = x.new_zeros(len(x), dtype=torch.int64)
     closest = x.new_full((len(x),), torch.inf)
+    planes, others = _planes(x, sign)
     for rows in _blocks(x):
-        _, q, off = _squares(x, sign, rows)
+        q, off, _ = _squares(planes, others, rows)
         q = q.masked_fill(off, torch.inf)
         coincident += (q < torch.finfo(x.dtype).tiny).sum((-1, -2))
         closest = torch.minimum(closest, q.amin((-1, -2)))
