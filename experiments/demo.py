@@ -54,6 +54,7 @@ class Config:
     data : a folder of labelled texts or pixel images for the last part (the folder itself, or the one above with `dataset` its name);
     scikit-learn's digits without it.
     n_seeds, seed : seeds are seed, seed + 1, ... in every part. workers : processes, one thread each.
+    max_train : training sequences of the last part at most, class by class; all of them without it.
     fast : tiny sizes that show that everything runs, and nothing else. results : where the run folders go.
     """
 
@@ -62,6 +63,7 @@ class Config:
     n_seeds: int = 3
     seed: int = 0
     workers: int = 2
+    max_train: int | None = None
     fast: bool = False
     results: Path = Path("results")
 
@@ -83,7 +85,7 @@ def main(config: Config) -> Path:
     smoke = " (smoke test: the numbers mean nothing)" if config.fast else ""
     print(f"kernelgas demo, last part on {config.name!r}{smoke}\n", flush=True)
     if config.data is not None:
-        load(config.name, config.data)
+        load(config.name, config.data, max_train=config.max_train)
     folder = report.new_folder("demo", config.results)
     with _pool(config.workers) as pool:
         first, *rest = _jobs(config)
@@ -121,18 +123,22 @@ def _gas(config: Config) -> dict[str, Any]:
 
 
 def _jobs(config: Config) -> list[Job]:
-    """One job for each task of (b) and (c), one for each seed of (d), and the film. Options only: torch is loaded by the workers."""
+    """One job for each task of (b) and (c), one for each seed of (d), and the film; a short one last, so that all workers end together.
+
+    Options only, no Config: torch is loaded by the workers.
+    """
     seeds = {"n_seeds": config.n_seeds, "seed": config.seed}
     kernel: dict[str, Any] = {"n": 200, "n_test": 200, "n_particles": 8, "n_steps": 8, "n_show": 40} if config.fast else {}
     match = {"n_sequences": 16, "n_test": 16, "n_steps": 20, "n_align": 10} if config.fast else {}
     classify = {"n_epochs": 2, "max_train": 60, "n_align": 5, "dim": 16, "heads": 2, "n_features": 8, "ff": 16} if config.fast else {}
-    data: dict[str, Any] = {"data": config.name, "folder": None if config.data is None else str(config.data)}
+    folder = None if config.data is None else str(config.data)
+    data: dict[str, Any] = {"data": config.name, "folder": folder, "max_train": config.max_train}
     film = {"n": 200, "n_particles": 16, "n_steps": 8} if config.fast else {}
     return [
         *(("kernel_learning", {"tasks": (task,), **seeds, **kernel}) for task in ("ring3", "xor2")),
         ("film", {"seed": config.seed, **film}),
-        *(("matching", {"tasks": (task,), "methods": MATCHING_METHODS, **seeds, **match}) for task in ("phase", "ring3")),
         *(("classify", {**data, "n_seeds": 1, "seed": seed, **classify}) for seed in range(config.seed, config.seed + config.n_seeds)),
+        *(("matching", {"tasks": (task,), "methods": MATCHING_METHODS, **seeds, **match}) for task in ("phase", "ring3")),
     ]
 
 

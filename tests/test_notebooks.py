@@ -41,6 +41,25 @@ def test_notebook_runs(path):
     run_fast(path)
 
 
+def readme_python() -> str:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return block
+
+
+def test_readme_is_complete_and_its_links_exist():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "GAP" not in text
+    compile(readme_python(), "README.md", "exec")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / target).exists(), target
+
+
+@pytest.mark.slow
+def test_readme_code_runs(capsys):
+    exec(readme_python(), {"__name__": "readme"})
+    assert "ok  Euler step included" in capsys.readouterr().out
+
+
 def run_fast(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     for cell in code_cells(notebook):
