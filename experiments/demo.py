@@ -87,29 +87,32 @@ def main(config: Config) -> Path:
     if config.data is not None:
         load(config.name, config.data, max_train=config.max_train)
     folder = report.new_folder("demo", config.results)
-    with _pool(config.workers) as pool:
-        first, *rest = _jobs(config)
-        jobs = {pool.submit(_work, *first): first[0]}  # one worker beside this process, so that the first result is soon there
-        sections = [_finish("gas", _work("gas", _gas(config)), folder, started)]
-        jobs |= {pool.submit(_work, *job): job[0] for job in rest}
-        sections += [_finish(part, dataset, folder, started) for part, dataset in _collected(jobs, started)]
+    settings, sections = {"demo": asdict(config)}, []
+    for part, dataset in _parts(config, started):
+        settings[part] = json.loads(dataset.attrs["config"])
+        sections.append(_finish(part, dataset, folder, started))
     sections.sort(key=lambda section: section.title)
     page = folder / "index.html"
-    page.write_text(report.page(TITLE, LEAD, sections, folder, config=_settings(config), commands=_commands(config)), encoding="utf-8")
+    page.write_text(report.page(TITLE, LEAD, sections, folder, config=settings, commands=_commands(config)), encoding="utf-8")
     print(f"all of it, with pictures: {page}   ({time.perf_counter() - started:.0f} s)")
     return folder
 
 
-def _settings(config: Config) -> dict[str, Any]:
-    """What was asked of the demo, and what it asked of each part beyond the part's defaults."""
-    return {"demo": asdict(config), "parts": [["gas", _gas(config)], *map(list, _jobs(config))]}
+def _parts(config: Config, started: float) -> Iterator[tuple[str, xr.Dataset]]:
+    """(experiment, its Dataset) as each is done: the gas in this process, beside one worker so that it is soon there, then all others."""
+    with _pool(config.workers) as pool:
+        first, *rest = _jobs(config)
+        jobs = {pool.submit(_work, *first): first[0]}
+        yield "gas", _work("gas", _gas(config))
+        jobs |= {pool.submit(_work, *job): job[0] for job in rest}
+        yield from _collected(jobs, started)
 
 
 def _commands(config: Config) -> list[str]:
-    data = f" --data {config.data}" if config.data else ""
-    name = f" --dataset {config.dataset}" if config.dataset else ""
-    fast = " --fast" if config.fast else ""
-    return [f"kernelgas demo{data}{name} --n-seeds {config.n_seeds} --seed {config.seed}{fast}", "kernelgas run NAME --help"]
+    """What was typed, defaults left out."""
+    given = {name: value for name, value in asdict(config).items() if value != getattr(Config, name)}
+    options = [f" --{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in given.items()]
+    return [f"kernelgas demo{''.join(options)}", "kernelgas run NAME --help"]
 
 
 # ---- jobs --------------------------------------------------------------------------------------------------------------------------------
