@@ -58,7 +58,7 @@ METHODS = {
     "shuffled": Method(aligned="shuffled"),
     "shuffled, unfreeze": Method(aligned="shuffled", learned=True),
 }
-DEMO_METHODS = ("softmax", "fixed", "end to end", "align", "align, unfreeze", "shuffled", "shuffled, unfreeze")
+DEMO_METHODS = tuple(name for name in METHODS if name not in ("favor", "end to end, quarter width"))
 
 
 @dataclass(frozen=True)
