@@ -121,7 +121,7 @@ def test_bad_settings_of_the_model_and_the_data_are_named(tmp_path):
 @pytest.mark.slow
 def test_digits_are_read_by_every_method():
     dataset = run(Config(n_seeds=1))
-    assert bool((dataset.accuracy > 0.85).all())  # the worst of 18 runs had .9; chance is .1
+    assert bool((dataset.accuracy > 0.85).all())  # means over three seeds were .93 to .94; chance is .1
     assert float(pick(dataset, "align").holdout_after) > 5 * float(pick(dataset, "align").holdout_before)
     assert float(pick(dataset, "shuffled").holdout_after) < 0.3 * float(pick(dataset, "align").holdout_after)
 
