@@ -11,7 +11,7 @@ WORKERS ?= 2
 PY     := $(VENV)/bin/python
 UV     := $(VENV)/bin/uv pip install --quiet --python $(PY) -c constraints.txt
 # one thread per worker process: two test workers or two demo workers share the machine better than one with many threads
-TEST   := OMP_NUM_THREADS=1 NUMBA_NUM_THREADS=1 $(PY) -m pytest
+TEST   := OMP_NUM_THREADS=1 $(PY) -m pytest
 XDIST  := $(if $(filter-out 0 1,$(WORKERS)),-n $(WORKERS) --dist loadfile,)
 
 .DEFAULT_GOAL := help
