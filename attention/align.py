@@ -21,9 +21,10 @@ import xarray as xr
 
 from attention.finetune import checked_labels
 from attention.model import Batch, Transformer, masked_mean, seed_from
+from particles.alignment import Alignment, CentredAlignment
 from particles.arrays import count
 from particles.domain import Ball
-from particles.energy import Alignment, CentredAlignment, Energy, Quadratic, Riesz
+from particles.energy import Energy, Quadratic, Riesz
 from particles.features import Feature, FourierPhase, PositiveExponential
 from particles.langevin import Langevin
 from particles.simulate import simulate

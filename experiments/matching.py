@@ -27,9 +27,10 @@ from torch.nn.functional import cross_entropy, one_hot, scaled_dot_product_atten
 
 from attention.feature_map import FeatureMap, feature_map
 from attention.linear import kernel_attention
+from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.domain import Ball
-from particles.energy import Alignment, Quadratic, Riesz
+from particles.energy import Quadratic, Riesz
 from particles.features import FourierPair
 from particles.langevin import Langevin
 from particles.simulate import simulate

@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
 from particles.domain import Ball, Box, Domain, FullSpace
-from particles.energy import Alignment, CentredAlignment, Energy, Quadratic, QuadraticTarget, Riesz, Sum
+from particles.energy import Energy, Quadratic, Riesz, Sum
 from particles.features import (
     Elu,
     Feature,

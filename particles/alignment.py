@@ -1,170 +1,194 @@
-"""What labelled data ask of a kernel: targets as low-rank factors, rows arranged by group, and the sums over pairs of rows.
+"""Energies that labelled data make: how well the kernel of the particles agrees with a target.
 
-A target matrix is kept as T = F F^T with F (n, n_targets), so labels never cost n x n memory. Rows are arranged as (group, member) with
-zero rows as padding, so that "only pairs of the same group" is one batched matrix product.
+`Alignment` is linear in the particles' measure (an external potential); `QuadraticTarget` and `CentredAlignment` are not: particles
+interact through the kernel. Targets are low-rank factors (`particles.targets`), so labels never cost n x n memory.
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
 
-from particles.arrays import Array, as_float, is_torch, namespace
+from particles.arrays import Array, as_float, as_omega, count, flag, namespace
+from particles.energy import Energy
+from particles.features import Feature, as_feature
+from particles.random import Key, as_key, choice
+from particles.targets import Rows, arrange, as_rows, centred, grouped, off_diagonal, sum64, target_factor, to_numpy
+
+_ELEMENTS = 2**23  # features of all chains that may exist at once
 
 
-def to_numpy(array: Any) -> np.ndarray:
-    """A NumPy array from anything array-like, torch tensors included."""
-    return array.detach().cpu().numpy() if is_torch(array) else np.asarray(array)
+class _DataEnergy(Energy):
+    """An energy of features on data rows; chains are taken a few at a time to bound the memory."""
+
+    rows: Rows
+    feature: Feature
+
+    def _terms(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
+        raise NotImplementedError
+
+    def _evaluate(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
+        per_chain = self.rows.mask.size * omega.shape[-2] * self.feature.width
+        step = max(1, _ELEMENTS // per_chain)
+        if omega.ndim == 2 or len(omega) <= step:
+            return self._terms(omega, key, want_value)
+        starts = range(0, len(omega), step)
+        parts = [self._terms(omega[i : i + step], key and _of_chain(key, i), want_value) for i in starts]
+        xp = namespace(omega)
+        return (xp.concatenate([p[0] for p in parts]) if want_value else 0.0), xp.concatenate([p[1] for p in parts])
+
+    def _centred_features(self, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Centred features (..., group, member, feature) of all rows, and their pullback to omega."""
+        x, factor, mask, _ = self.rows.like(omega)
+        phi, pullback = self.feature.value_and_pullback(x.reshape(-1, x.shape[-1]), omega)
+        return centred(grouped(phi, factor), mask), lambda cotangent: pullback(centred(cotangent, mask).reshape(phi.shape))
+
+    def describe(self) -> dict[str, Any]:
+        rows = self.rows
+        data = {"n_rows": rows.n_rows, "n_groups": len(rows.x), "n_targets": rows.factor.shape[-1], "digest": rows.digest}
+        return {"name": type(self).__name__, "feature": self.feature.describe(), "data": data}
 
 
-def as_rows(x: Any, name: str = "x") -> np.ndarray:
-    """`x` as float (n, dim) with n >= 2; ValueError otherwise."""
-    x = as_float(to_numpy(x), name)
-    if x.ndim != 2 or x.shape[0] < 2 or x.shape[1] < 1:
-        raise ValueError(f"{name} must have shape (n, dim) with at least 2 rows, got {x.shape}")
-    return x.astype(np.float64)
+def _of_chain(key: Key, offset: int) -> Key:
+    """The key of the chain numbered `offset` after the key's first."""
+    seed, chain, step = as_key(key)
+    return seed, chain + offset, step
 
 
-def target_factor(y: Any, *, centre: bool = True, scale: bool = True) -> np.ndarray:
-    """F (n, n_targets) with target kernel T = F F^T.
+class Alignment(_DataEnergy):
+    """Minus the off-diagonal alignment of kernel and labels, linear in the particles' measure (Coulomb paper 2.2; exact form of A1.2).
+
+    H = -1/P sum_{i != j} T_ij K_N(x_i, x_j), P = n(n-1) pairs, or the pairs inside groups. Particles do not interact through it.
 
     Parameters
     ----------
-    y : (n,) labels: two distinct values become -1 and +1 in sorted order, more become one-hot columns (a 1-D array of more than two
-        non-integer numbers is taken as one real target); or (n, n_targets) real columns, used as they are.
-    centre : subtract the column means, which is the same as centring the kernel in <K, T>.
-    scale : multiply by the number that makes the largest eigenvalue of T equal n; for one column: unit variance.
+    x (n, dim), y : see `particles.alignment.target_factor`.
+    feature : a Feature or its name; features normalised over the particles are refused, they are not linear in the measure.
+    groups : (n,) integers; only pairs of rows of the same group count. Rows alone in their group are dropped.
+    batch_size : rows (with groups: whole groups) that `value_and_grad` and `gradient` draw afresh for each chain and step; unbiased.
+    centre, scale : see `target_factor`; `centre=False, scale=False` with labels -1, +1 is the paper's energy.
 
-    Raises
-    ------
-    ValueError
-        If y has another shape, holds NaN or infinity, or leaves nothing to align with (a single class).
+    Raises ValueError on inputs that do not fit.
     """
-    y = to_numpy(y)
-    if y.ndim not in (1, 2) or y.size == 0:
-        raise ValueError(f"y must have shape (n,) or (n, n_targets), got {y.shape}")
-    factor = _one_hot(y) if y.ndim == 1 else as_float(y, "y").astype(np.float64)
-    if centre:
-        factor = factor - factor.mean(0)
-    size = np.linalg.norm(factor, 2)
-    if not size > 1e-12 * max(1.0, np.abs(factor).max()):
-        raise ValueError(f"y must hold at least two different labels, got {np.unique(y)[:3].tolist()} for all {len(y)} rows")
-    return factor * (np.sqrt(len(y)) / size) if scale else factor
+
+    term = "alignment"
+
+    def __init__(
+        self, x: Array, y: Array, feature: str | Feature, *, groups: Array | None = None, batch_size: int | None = None,
+        centre: bool = True, scale: bool = True,
+    ) -> None:  # fmt: skip
+        self.feature = as_feature(feature)
+        if self.feature.many_body:
+            raise ValueError(
+                f"feature must not be normalised over the particles, got {self.feature!r}; use QuadraticTarget or CentredAlignment"
+            )
+        self.rows = arrange(x, target_factor(y, centre=centre, scale=scale), groups)
+        self.centre, self.scale, self.batch_size = flag(centre, "centre"), flag(scale, "scale"), batch_size
+        available = len(self.rows.x) if groups is not None else self.rows.n_rows
+        if batch_size is not None and count(batch_size, "batch_size", least=1 if groups is not None else 2) > available:
+            raise ValueError(f"batch_size must be at most {available}, got {batch_size}")
+
+    @property
+    def minibatched(self) -> bool:
+        return self.batch_size is not None
+
+    def value(self, omega: Array) -> Array:
+        full = copy(self)
+        full.batch_size = None
+        return full._evaluate(as_omega(omega), None, True)[0]
+
+    def _terms(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
+        x, factor, *_ = self.rows.like(omega)
+        if self.batch_size is None:
+            return self._on(x, factor, self.rows.n_pairs, omega, want_value)
+        if key is None:
+            raise ValueError("key must be given for a minibatched Alignment (batch_size is set), got None")
+        return self._on(*self._batch(x, factor, key, omega), omega, want_value)
+
+    def _batch(self, x: Array, factor: Array, key: Key, omega: Array) -> tuple[Array, Array, float]:
+        """Each chain's own rows or groups, and the expected number of pairs among them."""
+        axis = 0 if len(x) > 1 else 1
+        size, total = self.batch_size or 0, x.shape[axis]
+        chains = omega.shape[0] if omega.ndim == 3 else 1
+        index = np.stack([choice(_of_chain(key, c), total, size) for c in range(chains)])
+        batch = (x[index], factor[index]) if axis == 0 else (x[0, index][:, None], factor[0, index][:, None])
+        expected = size * (size - 1) if axis else self.rows.n_pairs * size / total
+        return (*(b if omega.ndim == 3 else b[0] for b in batch), expected)
+
+    def _on(self, x: Array, factor: Array, pairs: float, omega: Array, want_value: bool) -> tuple[Array, Array]:
+        """Terms on x (..., group, member, dim), normalised by `pairs`."""
+        phi, pullback = self.feature.value_and_pullback(x.reshape(*x.shape[:-3], -1, x.shape[-1]), omega)
+        flat = grouped(phi, factor)
+        kept = off_diagonal(flat, factor)
+        value = sum64(flat * kept, (-3, -2, -1)) / (-pairs * omega.shape[-2]) if want_value else 0.0
+        return value, pullback(kept.reshape(phi.shape) * (-2.0 / pairs))
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"batch_size": self.batch_size, "centre": self.centre, "scale": self.scale}
 
 
-def _one_hot(y: np.ndarray) -> np.ndarray:
-    if y.dtype.kind in "fc":
-        y = as_float(y, "y")
-    try:
-        classes, index = np.unique(y, return_inverse=True)
-    except TypeError:
-        raise ValueError(f"y must hold labels of one kind, got dtype {y.dtype}") from None
-    if len(classes) == 2:
-        return 2.0 * index[:, None] - 1.0
-    if y.dtype.kind == "f" and (classes != np.round(classes)).any():
-        return y.astype(np.float64)[:, None]
-    return np.eye(len(classes))[index]
+class QuadraticTarget(_DataEnergy):
+    """H = ||T - K_c||_F^2 / (2 n^2), K_c the kernel of the features centred over the n rows: the best kernel, not the best frequency.
 
+    Convex in the measure; its pair term is a repulsion made by the data. With groups the norm runs over the pairs inside groups (i = j
+    included) and n^2 is their number.
 
-@dataclass(frozen=True)
-class Rows:
-    """Data rows arranged as (group, member), padded with zero rows, ready for any back end.
-
-    Attributes
+    Parameters
     ----------
-    x (group, member, dim), factor (group, member, n_targets), mask (group, member), matrix (group, member, member): a target given as a
-    matrix, empty otherwise. n_rows, and n_pairs = number of ordered pairs of different rows of one group.
+    x (n, dim); target : symmetric (n, n) matrix, taken as it is, or labels as in `target_factor` (centred and scaled, kept as factors);
+    feature, groups : as in `Alignment`, any feature.
     """
 
-    x: np.ndarray
-    factor: np.ndarray
-    mask: np.ndarray
-    matrix: np.ndarray
-    _cache: dict[Any, tuple] = field(default_factory=dict, init=False, repr=False, compare=False)
+    term = "quadratic_target"
 
-    @property
-    def n_rows(self) -> int:
-        return int(self.mask.sum())
+    def __init__(self, x: Array, target: Array, feature: str | Feature, *, groups: Array | None = None) -> None:
+        self.feature, target = as_feature(feature), to_numpy(target, "target")
+        n = len(as_rows(x))
+        matrix = as_float(target, "target") if target.shape == (n, n) else None
+        if matrix is not None and not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12):
+            raise ValueError("target must be symmetric when it is a matrix, got one that is not")
+        factor = np.zeros((n, 0)) if matrix is not None else target_factor(target, name="target")
+        self.rows = arrange(x, factor, groups, matrix, name="target")
 
-    @property
-    def n_pairs(self) -> int:
-        sizes = self.mask.sum(1)
-        return int((sizes * (sizes - 1)).sum())
-
-    @property
-    def digest(self) -> str:
-        """A short fingerprint of the data, for `describe`."""
-        parts = b"".join(np.ascontiguousarray(a).tobytes() for a in (self.x, self.factor, self.mask, self.matrix))
-        return hashlib.sha256(parts).hexdigest()[:16]
-
-    def like(self, omega: Array) -> tuple[Array, Array, Array, Array]:
-        """(x, factor, mask, matrix) in omega's library, dtype and device; kept for the next call."""
-        place = ("torch", omega.dtype, omega.device) if is_torch(omega) else ("numpy", omega.dtype)
-        if place not in self._cache:
-            arrays = (self.x, self.factor, self.mask, self.matrix)
-            xp = namespace(omega)
-            if xp is np:
-                self._cache[place] = tuple(a.astype(omega.dtype) for a in arrays)
-            else:
-                self._cache[place] = tuple(xp.as_tensor(a, dtype=omega.dtype, device=omega.device) for a in arrays)
-        return self._cache[place]
+    def _terms(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
+        phi, pullback = self._centred_features(omega)
+        _, factor, _, matrix = self.rows.like(omega)
+        pairs, n = self.rows.n_pairs + self.rows.n_rows, omega.shape[-2]
+        if matrix.shape[-1] or phi.shape[-2] < phi.shape[-1]:  # as members x members
+            target = matrix if matrix.shape[-1] else factor @ factor.swapaxes(-1, -2)
+            residual = target - phi @ phi.swapaxes(-1, -2) / n
+            squares, slope = sum64(residual**2, (-3, -2, -1)), residual @ phi
+        else:  # as features x features
+            labels, gram = factor.swapaxes(-1, -2) @ phi, phi.swapaxes(-1, -2) @ phi / n
+            squares = sum64((factor.swapaxes(-1, -2) @ factor) ** 2, (-3, -2, -1)) - 2 / n * sum64(labels**2, (-3, -2, -1))
+            squares, slope = squares + sum64(gram**2, (-3, -2, -1)), factor @ labels - phi @ gram
+        return squares / (2 * pairs), pullback(slope * (-2.0 / pairs))
 
 
-def arrange(x: Any, factor: np.ndarray, groups: Any = None, matrix: np.ndarray | None = None) -> Rows:
-    """`Rows` from x (n, dim), factor (n, n_targets), integer `groups` (n,), matrix (n, n); a row alone in its group has no pair: dropped.
+class CentredAlignment(_DataEnergy):
+    """H = -CKA = -<T, K_c> / (||T|| ||K_c||), T from labels, K_c the kernel of centred features (Cortes, Mohri, Rostamizadeh 2012).
 
-    Raises
-    ------
-    ValueError
-        If lengths differ, groups are not integers, or no two rows share a group.
+    Normalised, so not linear in the measure: particles interact through it. Known to over-fit when used alone.
+    Raises ValueError on inputs that do not fit, FloatingPointError where all centred features vanish.
     """
-    x = as_rows(x)
-    if len(factor) != len(x):
-        raise ValueError(f"y must have {len(x)} rows like x, got {len(factor)}")
-    slots = group_slots(groups, len(x))
-    mask = (slots >= 0).astype(np.float64)
-    blocks = np.zeros((len(slots), 0, 0))
-    if matrix is not None:
-        blocks = matrix[slots[:, :, None], slots[:, None, :]] * mask[:, :, None] * mask[:, None, :]
-    return Rows(x[slots] * mask[..., None], factor[slots] * mask[..., None], mask, blocks)
 
+    term = "centred_alignment"
 
-def group_slots(groups: Any, n: int) -> np.ndarray:
-    """(group, member) indices of rows, -1 where a group is shorter than the longest."""
-    if groups is None:
-        return np.arange(n)[None]
-    groups = to_numpy(groups)
-    if groups.shape != (n,) or groups.dtype.kind not in "iu":
-        raise ValueError(f"groups must be integers of shape ({n},), got dtype {groups.dtype} and shape {groups.shape}")
-    _, index, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    kept = np.flatnonzero(sizes > 1)
-    if not len(kept):
-        raise ValueError(f"groups must put at least two rows into one group, got {n} rows in {len(sizes)} groups")
-    slots = np.full((len(sizes), sizes.max()), -1)
-    order = np.argsort(index, kind="stable")
-    slots[index[order], np.arange(n) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = order
-    return slots[kept]
+    def __init__(self, x: Array, y: Array, feature: str | Feature) -> None:
+        self.feature = as_feature(feature)
+        self.rows = arrange(x, target_factor(y))
 
-
-def grouped(phi: Array, factor: Array) -> Array:
-    """phi (..., n, width, particle) as (..., group, member, width * particle), with factor's groups."""
-    return phi.reshape(*phi.shape[:-3], *factor.shape[-3:-1], phi.shape[-2] * phi.shape[-1])
-
-
-def off_diagonal(phi: Array, factor: Array) -> Array:
-    """(F F^T - diag) phi within groups, (..., group, member, feature): each row meets all others of its group but itself."""
-    return factor @ (factor.swapaxes(-1, -2) @ phi) - (factor * factor).sum(-1)[..., None] * phi
-
-
-def centred(phi: Array, mask: Array) -> Array:
-    """phi minus its mean over all rows, zero in the padding. Self-adjoint, so it also carries gradients back."""
-    mask = mask[..., None]
-    return mask * (phi - (mask * phi).sum((-3, -2))[..., None, None, :] / mask.sum())
-
-
-def sum64(array: Array, axes: tuple[int, ...]) -> Array:
-    """Sum over `axes`, accumulated in float64."""
-    return array.sum(axes, dtype=namespace(array).float64)
+    def _terms(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
+        phi, pullback = self._centred_features(omega)
+        factor = self.rows.like(omega)[1]
+        labels, gram = factor.swapaxes(-1, -2) @ phi, phi.swapaxes(-1, -2) @ phi
+        aligned, size = sum64(labels**2, (-3, -2, -1)), sum64(gram**2, (-3, -2, -1)) ** 0.5
+        if not bool((size > 0).all()):
+            raise FloatingPointError("CentredAlignment is undefined: all centred features are zero")
+        scale = 1 / (float(np.linalg.norm(self.rows.factor[0].T @ self.rows.factor[0])) * size)
+        first, second = (-2 * omega.shape[-2] * c[..., None, None, None] for c in (scale, scale * aligned / size**2))
+        slope = first * (factor @ labels) - second * (phi @ gram)
+        return -aligned * scale, pullback(slope.astype(omega.dtype) if isinstance(slope, np.ndarray) else slope.to(omega.dtype))

@@ -16,6 +16,11 @@ def is_torch(array: Any) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
+def is_array(array: Any) -> bool:
+    """Whether `array` is one of the two kinds that the package computes with."""
+    return isinstance(array, np.ndarray) or is_torch(array)
+
+
 def namespace(*arrays: Any):
     """The module (numpy or torch) whose functions apply to `arrays`.
 
@@ -36,24 +41,35 @@ def as_float(array: Any, name: str) -> Array:
     Raises
     ------
     ValueError
-        If the array is not numeric, is complex, or holds NaN or infinity; the message names the argument.
+        If the array is ragged, not numeric, complex, of another precision, or holds NaN or infinity; the message names the argument.
     """
     xp = namespace(array)
-    if xp is np:
-        array = np.asarray(array)
-        if array.dtype.kind in "biu":
-            array = array.astype(np.float64)
-        if array.dtype.kind != "f":
-            raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-        if array.dtype.itemsize < 4:
-            raise ValueError(f"{name} must be float32 or float64, got dtype {array.dtype}")
-    elif not array.is_floating_point():
-        if array.is_complex():
-            raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-        array = array.double()
+    array = _real_numpy(array, name) if xp is np else _real_torch(array, name)
+    if array.dtype.itemsize not in (4, 8):
+        raise ValueError(f"{name} must be float32 or float64, got dtype {array.dtype}")
     if not bool(xp.isfinite(array).all()):
         raise ValueError(f"{name} must be finite, got {int((~xp.isfinite(array)).sum())} NaN or infinite values")
     return array
+
+
+def _real_numpy(array: Any, name: str) -> np.ndarray:
+    """A floating point array in the machine's byte order; ValueError names the argument."""
+    try:
+        array = np.asarray(array)
+    except ValueError:
+        raise ValueError(f"{name} must be an array whose rows have one length, got {array!r}") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    if array.dtype.kind != "f":
+        return array.astype(np.float64)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _real_torch(array: Any, name: str) -> Any:
+    """A floating point tensor; ValueError names the argument."""
+    if array.is_complex():
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    return array if array.is_floating_point() else array.double()
 
 
 def as_omega(omega: Any, *, dim: int | None = None, name: str = "omega") -> Array:
@@ -96,3 +112,15 @@ def count(value: Any, name: str, *, least: int = 1) -> int:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
+
+
+def flag(value: Any, name: str) -> bool:
+    """`value` as a bool; ValueError names the argument otherwise (numbers and strings are refused)."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ValueError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """A Generator from an int seed or a Generator; ValueError for anything else: no argument gives irreproducible numbers."""
+    return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(count(rng, "rng", least=0))

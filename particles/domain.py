@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from particles.arrays import Array, count, is_torch, namespace, positive, real
+from particles.arrays import Array, count, generator, is_array, is_torch, namespace, positive, real
 
 
 def norms(x: Array) -> Array:
@@ -35,6 +35,16 @@ def scale_rows(x: Array, factors: Array) -> Array:
 def _where(condition: Array, new: Array, old: Array) -> Array:
     """Rows of `new` where `condition` (...) holds, else those of `old`: points that need no change keep their bits."""
     return namespace(old).where(condition[..., None], new, old)
+
+
+def _points(omega: Any, dim: int) -> Array:
+    """omega as a floating point array (..., dim); ValueError otherwise."""
+    omega = omega if is_array(omega) else np.asarray(omega)
+    if omega.shape[-1:] != (dim,):
+        raise ValueError(f"omega must have shape (..., {dim}) for this domain, got {tuple(omega.shape)}")
+    if is_torch(omega):
+        return omega if omega.is_floating_point() else omega.double()
+    return omega if omega.dtype.kind == "f" else omega.astype(np.float64)
 
 
 def _require_finite(x: Array) -> None:
@@ -89,6 +99,7 @@ class Ball:
 
     def contains(self, omega: Array) -> Array:
         """Whether |w| <= radius, boolean (..., particle)."""
+        omega = _points(omega, self.dim)
         eps = float(namespace(omega).finfo(omega.dtype).eps)
         return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
 
@@ -98,6 +109,7 @@ class Ball:
 
     def project(self, omega: Array) -> Array:
         """w radius / |w| for the particles outside."""
+        omega = _points(omega, self.dim)
         _require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
@@ -106,6 +118,7 @@ class Ball:
 
     def reflect(self, omega: Array) -> Array:
         """w (2 radius / |w| - 1) for the particles outside, repeated until inside: a triangle wave of |w| along w's direction."""
+        omega = _points(omega, self.dim)
         _require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
@@ -116,7 +129,7 @@ class Ball:
 
     def sample(self, n: int, rng: Any) -> np.ndarray:
         """Uniform points, float64 (n, dim): a normal direction and radius U^(1/dim)."""
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         direction = rng.standard_normal((count(n, "n"), self.dim))
         radii = self.radius * rng.random(n) ** (1 / self.dim)
         return scale_rows(direction, radii / norms(direction))
@@ -160,16 +173,19 @@ class Box:
 
     def contains(self, omega: Array) -> Array:
         """Whether every coordinate lies between its bounds, boolean (..., particle)."""
+        omega = _points(omega, self.dim)
         low, high = self._bounds(omega)
         return ((omega >= low) & (omega <= high)).all(-1)
 
     def project(self, omega: Array) -> Array:
         """Every coordinate clipped to its bounds."""
+        omega = _points(omega, self.dim)
         _require_finite(omega)
         return namespace(omega).clip(omega, *self._bounds(omega))
 
     def reflect(self, omega: Array) -> Array:
         """Every coordinate folded at its bounds, for any overshoot; uniform noise keeps the uniform law exactly."""
+        omega = _points(omega, self.dim)
         _require_finite(omega)
         xp = namespace(omega)
         low, high = self._bounds(omega)
@@ -180,7 +196,7 @@ class Box:
 
     def sample(self, n: int, rng: Any) -> np.ndarray:
         """Uniform points, float64 (n, dim)."""
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         return rng.uniform(self.low, self.high, (count(n, "n"), self.dim))
 
     def describe(self) -> dict[str, Any]:
@@ -218,10 +234,12 @@ class FullSpace:
 
     def contains(self, omega: Array) -> Array:
         """Whether the particle is finite, boolean (..., particle)."""
+        omega = _points(omega, self.dim)
         return namespace(omega).isfinite(omega).all(-1)
 
     def project(self, omega: Array) -> Array:
         """omega itself."""
+        omega = _points(omega, self.dim)
         _require_finite(omega)
         return omega
 

@@ -17,9 +17,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.domain import Ball
-from particles.energy import Alignment, Energy, Quadratic, Riesz
+from particles.energy import Energy, Quadratic, Riesz
 from particles.features import Feature, FourierPhase, as_feature
 from particles.frequencies import sample_frequencies
 from particles.langevin import Langevin

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Num
 
-from particles.arrays import Array, is_torch, namespace, positive
+from particles.arrays import Array, as_float, flag, is_array, is_torch, namespace, positive
 
 
 class Feature:
@@ -65,7 +65,8 @@ class Feature:
         raise NotImplementedError
 
     def kernel(self, x: Array, x2: Array, omega: Array) -> Array:
-        """K_N (..., n, n2), the mean over particles of the features' products."""
+        """K_N (..., n, n2), the mean over particles of the features' products; takes anything array-like."""
+        x, x2, omega = as_float(x, "x"), as_float(x2, "x2"), as_float(omega, "omega")
         xp = namespace(x, x2, omega)
         (scale, phi), (scale2, phi2) = self.scaled(x, omega), self.scaled(x2, omega)
         gram = _flat(phi) @ _flat(phi2).swapaxes(-1, -2) / omega.shape[-2]
@@ -73,11 +74,18 @@ class Feature:
 
     def _phase(self, x: Array, omega: Array) -> Array:
         """omega . x, (..., n, particle), after a check of the shapes."""
+        self._check(x, omega)
+        return x @ omega.swapaxes(-1, -2)
+
+    def _check(self, x: Array, omega: Array) -> None:
+        """ValueError if x or omega is no array, or a particle has the wrong number of coordinates."""
+        for name, array in (("x", x), ("omega", omega)):
+            if not is_array(array):
+                raise ValueError(f"{name} must be a NumPy array or a torch tensor, got {type(array).__name__}")
         expected = self.particle_dim(x.shape[-1])
         if omega.shape[-1] != expected:
             raise ValueError(f"omega must have {expected} numbers per particle for {type(self).__name__} and x of shape {tuple(x.shape)}, "
                              f"got shape {tuple(omega.shape)}")  # fmt: skip
-        return x @ omega.swapaxes(-1, -2)
 
 
 def _flat(phi: Array) -> Array:
@@ -123,8 +131,7 @@ class FourierPhase(Feature):
         return dim + 1
 
     def _phase(self, x: Array, omega: Array) -> Array:
-        if omega.shape[-1] != x.shape[-1] + 1:
-            return super()._phase(x, omega)  # raises
+        self._check(x, omega)
         return x @ omega[..., :-1].swapaxes(-1, -2) + omega[..., None, :, -1]
 
     def __call__(self, x: Array, omega: Array) -> Array:
@@ -152,9 +159,8 @@ class NonstationaryPair(Feature):
         return 2 * dim
 
     def _phases(self, x: Array, omega: Array) -> tuple[Array, Array]:
+        self._check(x, omega)
         dim = x.shape[-1]
-        if omega.shape[-1] != 2 * dim:
-            self._phase(x, omega)  # raises
         return x @ omega[..., :dim].swapaxes(-1, -2), x @ omega[..., dim:].swapaxes(-1, -2)
 
     def __call__(self, x: Array, omega: Array) -> Array:
@@ -255,8 +261,7 @@ class _Tempered(_Positive):
     def __post_init__(self) -> None:
         object.__setattr__(self, "temperature", positive(self.temperature, "temperature"))
         object.__setattr__(self, "floor", positive(self.floor, "floor", zero=True))
-        if not isinstance(self.renormalise, bool):
-            raise ValueError(f"renormalise must be True or False, got {self.renormalise!r}")
+        object.__setattr__(self, "renormalise", flag(self.renormalise, "renormalise"))
 
 
 @dataclass(frozen=True)
@@ -330,8 +335,8 @@ def as_feature(feature: str | Feature) -> Feature:
 
 def feature_from_description(description: dict[str, Any]) -> Feature:
     """The inverse of `Feature.describe`; ValueError on an unknown name or option."""
-    options = dict(description)
-    name = options.pop("name", None)
+    options = dict(description) if isinstance(description, dict) else {}
+    name = options.pop("name", description)
     for cls in _FEATURES.values():
         if cls.__name__ == name:
             try:

@@ -7,6 +7,7 @@ Algorithm 1 of the Coulomb paper: w <- P(w - eta grad_w(N H_N) + sqrt(2 eta / be
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -82,10 +83,17 @@ Value = float | Callable[[int], float]
 
 def _at(value: Value, step: int, name: str) -> float:
     """The schedule's value at a step, checked."""
-    number = float(value(step)) if callable(value) else value
-    if not number > 0 or (number == math.inf and name != "beta"):
+    if not callable(value):
+        return value
+    number = value(step)
+    if not isinstance(number, numbers.Real) or not number > 0 or (number == math.inf and name != "beta"):
         raise ValueError(f"{name} must be positive, got {number!r} at step {step}")
-    return number
+    return float(number)
+
+
+def _infinite(beta: Any) -> bool:
+    """Whether beta is the number infinity."""
+    return isinstance(beta, numbers.Real) and beta == math.inf
 
 
 def _describe(value: Value) -> Any:
@@ -132,7 +140,7 @@ class Langevin:
     def __post_init__(self) -> None:
         if not callable(self.step_size):
             object.__setattr__(self, "step_size", positive(self.step_size, "step_size"))
-        if not callable(self.beta) and self.beta != math.inf:
+        if not callable(self.beta) and not _infinite(self.beta):
             object.__setattr__(self, "beta", positive(self.beta, "beta"))
         if self.scheme not in SCHEMES:
             raise ValueError(f"scheme must be one of {SCHEMES}, got {self.scheme!r}")

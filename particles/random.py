@@ -89,14 +89,20 @@ def philox(counter: Any, key: Any) -> np.ndarray:
     return _block(np.asarray(counter, np.uint64), np.asarray(key, np.uint64))
 
 
+def as_key(key: Any) -> Key:
+    """`key` as (seed, chain, step); ValueError unless it is three integers."""
+    if not isinstance(key, tuple) or len(key) != 3 or not all(isinstance(part, (int, np.integer)) for part in key):
+        raise ValueError(f"key must be the integers (seed, chain, step), got {key!r}")
+    return int(key[0]), int(key[1]), int(key[2])
+
+
 def _words(key: Key, stream: int) -> tuple[np.uint64, ...]:
     """(k0, k1, chain, step, stream) as the kernels take them; ValueError when a part does not fit its counter word."""
-    seed, chain, step = key
+    seed, chain, step = as_key(key)
     if not 0 <= seed < 2**64:
         raise ValueError(f"key's seed must lie in [0, 2^64), got {seed!r}")
     if not (0 <= chain < 2**32 and 0 <= step < 2**32 and 0 <= stream < 2**32):
         raise ValueError(f"key's chain and step, and stream, must lie in [0, 2^32), got {chain!r}, {step!r}, {stream!r}")
-    seed = int(seed)
     return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32), np.uint64(chain), np.uint64(step), np.uint64(stream)
 
 

@@ -9,8 +9,9 @@ import torch
 
 from attention.align import _split, align, default_energy, linear_objective, pooled
 from attention.model import ModelConfig, Transformer
+from particles.alignment import CentredAlignment
 from particles.domain import Ball
-from particles.energy import CentredAlignment, Quadratic
+from particles.energy import Quadratic
 from particles.features import Elu, FourierPair, PositiveExponential, SoftmaxFeatures, Softplus
 from particles.langevin import Langevin
 from particles.trajectory import open_trajectory

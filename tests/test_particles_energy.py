@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from particles import naive
-from particles.alignment import target_factor
-from particles.energy import Alignment, CentredAlignment, Quadratic, QuadraticTarget, Riesz, Sum
+from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
+from particles.energy import Quadratic, Riesz, Sum
 from particles.features import Elu, Softplus, as_feature
+from particles.targets import target_factor
 
 FEATURES = ["fourier", "phase", "nonstationary", "positive", "softplus", "elu", "softmax"]
 EXTRA = [Softplus(0.7, 0.1, True), Elu(0.5, 0.3), Elu(1.3, 0.1, True)]
@@ -287,7 +288,7 @@ def test_chains_split_to_bound_memory_give_the_same(monkeypatch):
     omega = particles(5, 4, 3)
     energies = [Alignment(X, CLASSES, "fourier"), Alignment(X, CLASSES, "fourier", batch_size=4), QuadraticTarget(X, CLASSES, "softplus")]
     whole = [e.value_and_grad(omega, key=(3, 10, 7)) for e in energies]
-    monkeypatch.setattr("particles.energy._ELEMENTS", 150)
+    monkeypatch.setattr("particles.alignment._ELEMENTS", 150)
     for energy, (terms, gradient) in zip(energies, whole, strict=True):
         parts, part_gradient = energy.value_and_grad(omega, key=(3, 10, 7))
         np.testing.assert_allclose(part_gradient, gradient, rtol=1e-13)
