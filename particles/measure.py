@@ -11,6 +11,7 @@ import numpy as np
 
 from particles.arrays import Array, as_float, as_omega, is_torch
 from particles.features import Feature, as_feature, feature_from_description
+from particles.trajectory import as_path
 
 SCHEMA = 1
 KIND = "kernelgas-measure"
@@ -56,7 +57,9 @@ def save_measure(
     """
     from safetensors.numpy import save
 
-    path = Path(path)
+    path = as_path(path, "path")
+    if path.is_dir():
+        raise ValueError(f"path must be a file, got the directory {str(path)!r}")
     if path.exists() and not overwrite:
         raise FileExistsError(f"path {str(path)!r} exists already: name another, or pass overwrite=True")
     omega = _to_numpy(as_omega(omega))
@@ -83,6 +86,9 @@ def load_measure(path: str | Path) -> Measure:
     """
     from safetensors import SafetensorError, safe_open
 
+    path = as_path(path, "path")
+    if path.is_dir():
+        raise ValueError(f"path {str(path)!r} is not a safetensors file: it is a directory")
     try:
         with safe_open(str(path), framework="numpy") as file:
             found = file.metadata() or {}

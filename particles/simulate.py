@@ -14,13 +14,27 @@ from particles import random
 from particles.arrays import Array, as_omega, count, is_torch, namespace
 from particles.domain import Domain
 from particles.langevin import Langevin
-from particles.trajectory import Frame, Memory, Store, as_json, attributes, open_trajectory
+from particles.trajectory import Frame, Memory, Store, as_json, as_path, attributes, open_trajectory
 
 if TYPE_CHECKING:
     import xarray as xr
 
 CAPPED_WARNING = 1e-3
 Callback = Callable[[int, Frame], Any]
+
+
+_ROLES = {
+    "energy": ("gradient", "value_and_grad", "diagnostics", "describe"),
+    "domain": ("project", "reflect", "contains", "describe"),
+    "sampler": ("check", "step", "describe"),
+}
+
+
+def _check_roles(**given: Any) -> None:
+    """ValueError if energy, domain or sampler cannot do what one must do: swapped, a class instead of an object, a name."""
+    for role, value in given.items():
+        if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in _ROLES[role]):
+            raise ValueError(f"{role} must be an object that has {', '.join(_ROLES[role])}, got {value!r}")
 
 
 class _Model(NamedTuple):
@@ -34,6 +48,12 @@ class _Model(NamedTuple):
 
     def descriptions(self) -> dict[str, Any]:
         return {name: getattr(self, name).describe() for name in ("energy", "domain", "sampler")}
+
+    def attributes(self, omega: Array) -> dict[str, str]:
+        """All that the Dataset's attributes say of a run from `omega`."""
+        array = {"array": "torch" if is_torch(omega) else "numpy", "dtype": str(omega.dtype).removeprefix("torch.")}
+        device = str(getattr(omega, "device", "cpu"))
+        return attributes(**self.descriptions(), **array, seed=self.seed, save_every=self.save_every, device=device)
 
 
 def simulate(
@@ -58,7 +78,7 @@ def simulate(
     energy, domain, sampler
         H_N, the convex set, and the rule of one step.
     n_steps, save_every
-        Number of steps, a multiple of `save_every`; a frame is saved every so many, step 0 being the start.
+        Number of steps, a multiple of `save_every`: a frame is saved every so many, step 0 being the start.
     rng
         An int seed, or a Generator from which one is drawn. Noise and minibatches are functions of (seed, chain, step).
     store
@@ -82,26 +102,17 @@ def simulate(
     DivergenceError
         If a particle becomes NaN or infinite; frames before that are in the store.
 
-    Warns
-    -----
-    UserWarning
-        Once, if more than 1e-3 of the particle steps had their drift capped.
+    A UserWarning says once if more than 1e-3 of the particle steps had their drift capped.
     """
+    _check_roles(energy=energy, domain=domain, sampler=sampler)
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be callable, got {callback!r}")
     omega = _start(omega, domain)
     model = _Model(energy, domain, sampler, random.key_from(rng), count(save_every, "save_every"))
     n_frames = _n_frames(n_steps, save_every)
     sampler.check(domain)
-    array = {"array": "torch" if is_torch(omega) else "numpy", "dtype": str(omega.dtype).removeprefix("torch.")}
-    attrs = attributes(
-        **model.descriptions(), **array, seed=model.seed, save_every=model.save_every, device=str(getattr(omega, "device", "cpu"))
-    )
     first = _frame(omega, model, 0, None)
-    record: Memory | Store
-    if store is None:
-        record = Memory(attrs)
-        record.append(0, first)
-    else:
-        record = Store.create(Path(store), first, n_frames, attrs)
+    record = _record(store, first, n_frames, model.attributes(omega))
     if callback is not None and _says_stop(callback(0, first)):
         return record.dataset()
     return _run(record, omega, model, range(n_steps), progress, callback)
@@ -129,6 +140,7 @@ def resume(
     FileNotFoundError
         If there is no store.
     """
+    _check_roles(energy=energy, domain=domain, sampler=sampler)
     saved = open_trajectory(store)
     model = _Model(energy, domain, sampler, json.loads(saved.attrs["seed"]), json.loads(saved.attrs["save_every"]))
     for name, description in model.descriptions().items():
@@ -158,6 +170,15 @@ def _start(omega: Array, domain: Domain) -> Array:
             f"omega must lie inside {domain}, but particle {where % omega.shape[1]} of chain {where // omega.shape[1]} does not"
         )
     return omega
+
+
+def _record(store: str | Path | None, first: Frame, n_frames: int, attrs: dict[str, str]) -> Memory | Store:
+    """Where the frames go, with the first one in it."""
+    if store is not None:
+        return Store.create(as_path(store, "store"), first, n_frames, attrs)
+    record = Memory(attrs)
+    record.append(0, first)
+    return record
 
 
 def _n_frames(n_steps: int, save_every: int) -> int:

@@ -44,6 +44,13 @@ def as_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=lambda item: item.tolist())
 
 
+def as_path(path: Any, name: str) -> Path:
+    """`path` as a Path; ValueError for what is no path, and for an empty one."""
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise ValueError(f"{name} must be a path, got {path!r}")
+    return Path(path)
+
+
 def versions(*packages: str) -> dict[str, str]:
     """Installed versions of the named distributions, those that are installed."""
     found = {}
@@ -241,7 +248,7 @@ def open_trajectory(store: str | Path) -> xr.Dataset:
     import xarray as xr
     import zarr
 
-    path = Path(store)
+    path = as_path(store, "store")
     if not path.exists():
         raise FileNotFoundError(f"store {str(path)!r} does not exist")
     try:
