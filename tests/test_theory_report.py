@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theory import report
+from theory import laws, report
 from theory.ensembles import sample_log_gas
 from theory.mean_field import MeanField
 
@@ -117,12 +117,12 @@ def test_pair_force_satisfies_the_deterministic_virial_identity():
     i, j = np.triu_indices(11, 1)
     r = np.linalg.norm(x[i] - x[j], axis=1)
     for s in (0.0, 0.5, 1.0, -0.5, -1.5, 2.0):
-        force = report._pair_force(x, {"strength": 0.7}, s)
+        force = laws._pair_force(x, {"strength": 0.7}, s)
         expected = 0.35 if s == 0 else abs(s) * 0.35 * np.mean(r**-s)
         assert np.sum(x * force) / 11 == pytest.approx(expected, rel=1e-12)
-    soft = report._pair_force(x, {"strength": 0.7, "softening": 0.4}, 0.0)
+    soft = laws._pair_force(x, {"strength": 0.7, "softening": 0.4}, 0.0)
     assert np.sum(x * soft) / 11 == pytest.approx(0.35 * np.mean(r**2 / (r**2 + 0.16)), rel=1e-12)
-    both = report._pair_force(x, {"strength": 0.7, "mirror": True}, 0.0) - report._pair_force(x, {"strength": 0.7}, 0.0)
+    both = laws._pair_force(x, {"strength": 0.7, "mirror": True}, 0.0) - laws._pair_force(x, {"strength": 0.7}, 0.0)
     k = 4
     pulls = [(x[k] + x[m]) / np.sum((x[k] + x[m]) ** 2) for m in range(11) if m != k]
     np.testing.assert_allclose(both[k], 0.07 * np.sum(pulls, 0), rtol=1e-12)

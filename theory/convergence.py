@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from scipy.stats import t as student_t
 
-from theory.spectral import FloatArray, count, finite
+from theory.spectral import FloatArray, count, finite, generator, numeric, real
 
 __all__ = [
     "Rate",
@@ -68,7 +68,7 @@ def sliced_wasserstein2(a: ArrayLike, b: ArrayLike, *, n_projections: int = 128,
     a, b = _points(a, "a"), _points(b, "b")
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"a and b must have the same dim, got shapes {a.shape} and {b.shape}")
-    direction = np.random.default_rng(rng).standard_normal((a.shape[1], count(n_projections, "n_projections")))
+    direction = generator(rng).standard_normal((a.shape[1], count(n_projections, "n_projections")))
     direction /= np.linalg.norm(direction, axis=0)
     return float(np.sqrt(np.mean([wasserstein2(pa, pb) ** 2 for pa, pb in zip((a @ direction).T, (b @ direction).T)])))
 
@@ -107,7 +107,7 @@ def fit_rate(n: ArrayLike, error: ArrayLike, *, level: float = 0.95) -> Rate:
         raise ValueError(f"error must have shape (len(n),) or (len(n), repeats), got {error.shape} for n of shape {n.shape}")
     if (n <= 0).any() or (error <= 0).any() or error.size < 3 or len(np.unique(n)) < 2:
         raise ValueError(f"n and error must be positive with at least three points at two n, got {n} and {error}")
-    if not 0 < level < 1:
+    if not 0 < real(level, "level") < 1:
         raise ValueError(f"level must lie in (0, 1), got {level!r}")
     x = np.broadcast_to(np.log(n).reshape(-1, *[1] * (error.ndim - 1)), error.shape).ravel()
     y, centred = np.log(error).ravel(), x - x.mean()
@@ -216,7 +216,7 @@ def _distance_sum(a: FloatArray, b: FloatArray) -> float:
 
 
 def _halves(draws: ArrayLike) -> FloatArray | None:
-    draws = np.asarray(draws, np.float64)
+    draws = numeric(draws, "draws")
     if draws.ndim != 2:
         raise ValueError(f"draws must have shape (chain, draw), got {draws.shape}")
     half = draws.shape[1] // 2

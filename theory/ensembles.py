@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.special import digamma, gammaln
 
-from theory.spectral import count, positive
+from theory.spectral import count, generator, positive, real
 
 __all__ = [
     "beta_hermite",
@@ -40,7 +40,7 @@ def beta_hermite(n: int, b: float, rng: int | np.random.Generator, size: int = 1
     (Dumitriu & Edelman 2002).
     """
     n, b, size = count(n, "n"), positive(b, "b", zero=True), count(size, "size")
-    rng = np.random.default_rng(rng)
+    rng = generator(rng)
     diagonal = rng.standard_normal((size, n))
     beside = np.sqrt(rng.gamma(b * np.arange(n - 1, 0, -1) / 2, 1.0, (size, n - 1)))  # chi_k / sqrt 2 = sqrt of Gamma(k/2)
     if n == 1 or b == 0:
@@ -69,7 +69,7 @@ def second_moment(dim: int, beta: float, kappa: float, strength: float, s: float
     """
     dim, beta, kappa = count(dim, "dim"), positive(beta, "beta"), positive(kappa, "kappa")
     strength = positive(strength, "strength", zero=True)
-    if s <= -2:
+    if real(s, "s") <= -2:
         raise ValueError(f"s must be above -2, got {s!r}")
     if s == 0 or strength == 0:
         return dim / (beta * kappa) + strength / (2 * kappa)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import betainc, betaincinv, gammaln, roots_hermite
 
-from theory.spectral import FloatArray, count, finite, positive
+from theory.spectral import FloatArray, count, finite, generator, positive, real
 
 __all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "hermite_energy", "hermite_ground_state"]
 
@@ -62,7 +62,7 @@ class BallProfile:
 
     def sample(self, n: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
         """Independent points (n, dim)."""
-        rng = np.random.default_rng(rng)
+        rng = generator(rng)
         direction = rng.standard_normal((count(n, "n"), self.dim))
         direction /= np.linalg.norm(direction, axis=1, keepdims=True)
         return self.radius * np.sqrt(rng.beta(self.dim / 2, self.exponent + 1, (n, 1))) * direction
@@ -101,7 +101,10 @@ class Semicircle(BallProfile):
 
     def quantile(self, u: ArrayLike) -> FloatArray:
         """Inverse of `cdf` for u in [0, 1], shape of u."""
-        return self.radius * (2 * betaincinv(1.5, 1.5, finite(u, "u")) - 1)
+        u = finite(u, "u")
+        if ((u < 0) | (u > 1)).any():
+            raise ValueError(f"u must lie in [0, 1], got values from {u.min()} to {u.max()}")
+        return self.radius * (2 * betaincinv(1.5, 1.5, u) - 1)
 
     @property
     def energy(self) -> float:
@@ -154,7 +157,7 @@ class RieszBall(BallProfile):
     def __post_init__(self) -> None:
         super().__post_init__()
         count(self.dim, "dim")
-        if not max(self.dim - 2, -2) < self.s < self.dim or self.s == 0:
+        if not max(self.dim - 2, -2) < real(self.s, "s") < self.dim or self.s == 0:
             raise ValueError(f"s must lie strictly between {max(self.dim - 2, -2)} and {self.dim} and not be 0, got {self.s!r}")
 
     @property

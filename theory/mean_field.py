@@ -80,6 +80,9 @@ class MeanField:
             raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges[:3]}...")
         if edges[-1] <= edges[0]:
             raise ValueError(f"grid must increase, got {edges[0]} to {edges[-1]}")
+        for name, function in (("external", external), ("interaction", interaction)):
+            if function is not None and not callable(function):
+                raise ValueError(f"{name} must be a callable or None, got {function!r}")
         self.beta = positive(beta, "beta")
         self.edges, self.width = edges, float(edges[-1] - edges[0]) / (len(edges) - 1)
         self.x = (edges[1:] + edges[:-1]) / 2
@@ -91,7 +94,7 @@ class MeanField:
         """Averages (cell,) of a callable over the cells, by five Gauss points."""
         node, weight = np.polynomial.legendre.leggauss(5)
         points = self.x[:, None] + self.width / 2 * node
-        return finite(np.broadcast_to(function(points), points.shape), name) @ (weight / 2)
+        return _values(function, points, name) @ (weight / 2)
 
     def potential(self, rho: ArrayLike) -> FloatArray:
         """U = V + g * rho, averaged over each cell, (cell,); one FFT convolution."""
@@ -246,5 +249,9 @@ def _double_exponential() -> tuple[FloatArray, FloatArray]:
     return node, weight
 
 
-def _values(interaction: Callable[[FloatArray], ArrayLike], r: FloatArray) -> FloatArray:
-    return finite(np.broadcast_to(interaction(r), r.shape), "interaction")
+def _values(function: Callable[[FloatArray], ArrayLike], at: FloatArray, name: str = "interaction") -> FloatArray:
+    """function(at), a number or an array of at's shape; ValueError names the function."""
+    values = finite(function(at), name)
+    if values.shape not in ((), at.shape):
+        raise ValueError(f"{name} must return an array of its argument's shape {at.shape}, got {values.shape}")
+    return np.broadcast_to(values, at.shape)

@@ -40,6 +40,8 @@ def plot_density(
 def plot_free_energy(t: ArrayLike, free_energy: ArrayLike, *, minimum: float | None = None, ax: Axes | None = None) -> Axes:
     """Free energy along a flow; with `minimum`, its distance to the minimum on a logarithmic axis."""
     t, free_energy = finite(t, "t"), finite(free_energy, "free_energy")
+    if t.ndim != 1 or t.shape != free_energy.shape:
+        raise ValueError(f"t and free_energy must be of one shape (n,), got {t.shape} and {free_energy.shape}")
     ax = _axes(ax)
     if minimum is None:
         ax.plot(t, free_energy, color="tab:blue")

@@ -65,7 +65,7 @@ class Gaussian(SpectralPair):
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Normal density of covariance length^-2 I, shape (...)."""
-        omega = finite(omega, "omega")
+        omega = _vectors(omega, "omega")
         return np.exp(-0.5 * _squared(omega, "omega") * self.length**2) * (self.length / np.sqrt(2 * np.pi)) ** omega.shape[-1]
 
 
@@ -75,11 +75,11 @@ class Laplace(SpectralPair):
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.exp(-np.abs(finite(delta, "delta")).sum(-1) / self.length)
+        return np.exp(-np.abs(_vectors(delta, "delta")).sum(-1) / self.length)
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Product of Cauchy densities of scale 1/length, shape (...)."""
-        return np.prod(self.length / (np.pi * (1 + (self.length * finite(omega, "omega")) ** 2)), axis=-1)
+        return np.prod(self.length / (np.pi * (1 + (self.length * _vectors(omega, "omega")) ** 2)), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Cauchy(SpectralPair):
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.prod(1 / (1 + (finite(delta, "delta") / self.length) ** 2), axis=-1)
+        return np.prod(1 / (1 + (_vectors(delta, "delta") / self.length) ** 2), axis=-1)
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Product of Laplace densities of scale 1/length, shape (...)."""
-        return np.prod(0.5 * self.length * np.exp(-self.length * np.abs(finite(omega, "omega"))), axis=-1)
+        return np.prod(0.5 * self.length * np.exp(-self.length * np.abs(_vectors(omega, "omega"))), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Matern(SpectralPair):
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Multivariate Student-t density with 2 nu degrees of freedom, shape (...)."""
-        omega = finite(omega, "omega")
+        omega = _vectors(omega, "omega")
         dof, dim = 2 * self.nu, omega.shape[-1]
         log_front = gammaln((dof + dim) / 2) - gammaln(dof / 2) + dim * (np.log(self.length) - 0.5 * np.log(dof * np.pi))
         return np.exp(log_front - 0.5 * (dof + dim) * np.log1p(self.length**2 * _squared(omega, "omega") / dof))
@@ -141,6 +141,8 @@ def fourier_variance(delta: ArrayLike, pair: SpectralPair) -> FloatArray:
 
     delta (..., dim) -> (...). The mean of m independent pairs divides it by m (Sutherland & Schneider 2015).
     """
+    if not isinstance(pair, SpectralPair):
+        raise ValueError(f"pair must be a SpectralPair such as Gaussian(1.0), got {pair!r}")
     return 0.5 * (1 + pair.kernel(2 * finite(delta, "delta"))) - pair.kernel(delta) ** 2
 
 
@@ -154,13 +156,14 @@ def positive_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
 
     Source: Choromanski et al. 2021 (Performer), Lemma 2.
     """
-    x, y = finite(x, "x"), finite(y, "y")
+    x, y = _two(x, y)
     return np.exp(2 * np.sum(x * y, -1)) * np.expm1(_squared(x + y, "x + y"))
 
 
 def hyperbolic_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """Variance when each w gives the two features e^(w.x), e^(-w.x) over sqrt(2): (1 - e^(-|x+y|^2))/2 of the positive one."""
-    z2 = _squared(finite(x, "x") + finite(y, "y"), "x + y")
+    x, y = _two(x, y)
+    z2 = _squared(x + y, "x + y")
     return -0.5 * np.expm1(-z2) * positive_variance(x, y)
 
 
@@ -169,7 +172,7 @@ def trigonometric_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
 
     Flexformer's scaled pair is this with x and y multiplied by dim^(-1/4).
     """
-    x, y = finite(x, "x"), finite(y, "y")
+    x, y = _two(x, y)
     return 0.5 * np.exp(_squared(x, "x") + _squared(y, "y")) * np.expm1(-_squared(x - y, "x - y")) ** 2
 
 
@@ -222,6 +225,7 @@ def effective_rank(gram: ArrayLike) -> float:
     gram = finite(gram, "gram")
     if (
         gram.ndim != 2
+        or not gram.size
         or gram.shape[0] != gram.shape[1]
         or not np.allclose(gram, gram.T, rtol=1e-6, atol=1e-9 * np.abs(gram).max(initial=0))
     ):
@@ -241,23 +245,44 @@ def feature_rank(phi: ArrayLike) -> float:
     return effective_rank(phi @ phi.T if phi.shape[0] <= phi.shape[1] else phi.T @ phi)
 
 
-def _squared(x: ArrayLike, name: str) -> FloatArray:
-    """|x|^2 over the last axis."""
+def _vectors(x: ArrayLike, name: str) -> FloatArray:
+    """x (..., dim)."""
     x = finite(x, name)
     if x.ndim == 0:
         raise ValueError(f"{name} must have a last axis dim, got a scalar")
-    return np.sum(x**2, axis=-1)
+    return x
+
+
+def _two(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """x and y (..., dim) of shapes that broadcast."""
+    x, y = _vectors(x, "x"), _vectors(y, "y")
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"x and y must have the same dim, got shapes {x.shape} and {y.shape}")
+    return x, y
+
+
+def _squared(x: ArrayLike, name: str) -> FloatArray:
+    """|x|^2 over the last axis."""
+    return np.sum(_vectors(x, name) ** 2, axis=-1)
 
 
 # Input checks of the whole package.
 
 
-def finite(value: ArrayLike, name: str) -> FloatArray:
-    """`value` as a float64 array; ValueError names the argument if it is complex, not numeric, NaN or infinite."""
-    array = np.asarray(value)
+def numeric(value: ArrayLike, name: str) -> FloatArray:
+    """`value` as a float64 array, NaN and infinity allowed; ValueError names the argument if it is ragged, complex or not numeric."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors with gradients or on a device
+        raise ValueError(f"{name} must be an array of numbers: {error}") from None
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    array = array.astype(np.float64)
+    return array.astype(np.float64)
+
+
+def finite(value: ArrayLike, name: str) -> FloatArray:
+    """As `numeric`; ValueError also for NaN and infinity."""
+    array = numeric(value, name)
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {int((~np.isfinite(array)).sum())} NaN or infinite values")
     return array
@@ -265,7 +290,7 @@ def finite(value: ArrayLike, name: str) -> FloatArray:
 
 def positive(value: Any, name: str, *, zero: bool = False) -> float:
     """`value` as a finite positive float (or zero where allowed); ValueError names the argument otherwise."""
-    number = _number(value, name)
+    number = real(value, name)
     if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise ValueError(f"{name} must be finite and {'at least 0' if zero else 'positive'}, got {value!r}")
     return number
@@ -278,8 +303,16 @@ def count(value: Any, name: str, *, least: int = 1) -> int:
     return int(value)
 
 
-def _number(value: Any, name: str) -> float:
+def real(value: Any, name: str) -> float:
+    """`value` as a float; ValueError names the argument otherwise (text is refused)."""
     try:
+        if isinstance(value, (str, bytes)):
+            raise TypeError
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a real number, got {value!r}") from None
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """A Generator from an int seed or a Generator; ValueError for anything else."""
+    return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(count(rng, "rng", least=0))

@@ -1,0 +1,308 @@
+"""The laws that `theory.report` tests a run against: each takes a Run and gives a Law, or says why it does not apply."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from theory.convergence import effective_sample_size, mean_and_error
+from theory.ensembles import sample_log_gas
+from theory.mean_field import MeanField
+from theory.run import CONTACT_LIMIT, NotApplicable, Run
+from theory.spectral import FloatArray
+
+__all__ = ["Law", "capped", "density", "second_moment", "wall_atom"]
+
+PAIR_BUDGET = 50_000_000  # pair differences that one check may form; more frames than that are thinned
+CELLS = 240  # of the mean-field solver; its error is below 1e-4 of the cumulative distribution
+CAPPED_LIMIT = 1e-3  # fraction of capped steps above which a run no longer samples its law
+ROUNDING_LIMIT = 1e-4  # fraction of reflected particles that may come within rounding of the wall
+SHRINK = 0.5825971579  # -zeta(1/2)/sqrt(2 pi): where a Gaussian walk of unit step sees a wall (Siegmund 1979)
+JUMP = 16.0  # squared drift, in units of the squared noise length, above which a step is a rare jump
+
+
+class Law(NamedTuple):
+    """One compared number. `p_value` is NaN for rules without statistics, whose verdict is `passed`."""
+
+    name: str
+    predicted: float
+    measured: float
+    standard_error: float
+    standard_error_chains: float
+    allowance: float
+    p_value: float
+    passed: bool
+    note: str
+
+
+def second_moment(run: Run) -> Law:
+    """E[x.D + |D|^2/2] + dim step/beta = 0 for the step x <- x + D + noise, whatever D is; written as a law of (1/N) sum |x|^2.
+
+    For the bare log gas D gives dim/(beta kappa) + strength/(2 kappa) plus a term of order step. |D|^2 is cut at JUMP noise lengths
+    squared: uncapped steps of a gas that can collide have no mean square, and such jumps are too rare to be seen in either side.
+    """
+    _require_described(run)
+    beta, (stiffness, centre) = run.constant("beta"), run.trap()
+    run.require_free()
+    x, gradient = _thinned_gradient(run)
+    x = x - centre
+    drift = _displacement(run, gradient)
+    step = run.constant("step_size") if drift is not None else 1.0
+    work = -gradient if drift is None else drift / step
+    jump = JUMP * 2 * step * run.dim / beta
+    square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), jump).mean(-1) / (2 * step)
+    moment = np.sum(x**2, axis=-1).mean(-1)
+    excess = -(np.sum(x * work, axis=-1).mean(-1) + square + run.dim / beta) / stiffness
+    gap, error, across = mean_and_error(excess)
+    if error > 0.2 * moment.mean():
+        raise NotApplicable("its error is over 20 %: too few frames, or jumps of steps without a drift_cap")
+    note = f"{'' if drift is None else 'Euler step included; '}{_closed_form(run, beta, stiffness)}"
+    return _law("second_moment", float(moment.mean()) - gap, float(moment.mean()), error, across, 0.0, effective_sample_size(excess), note)
+
+
+def _closed_form(run: Run, beta: float, stiffness: float) -> str:
+    """The law in continuous time, where it is a number."""
+    riesz = run.named("Riesz")
+    if any(term.get("mirror") or float(term.get("softening", 0)) or run.exponent(term) for term in riesz):
+        return "virial identity"
+    strength = sum(float(term["strength"]) for term in riesz) if run.n_particles > 1 else 0.0
+    return f"continuous time {(run.dim / beta + strength / 2) / stiffness:.5g}"
+
+
+def _require_described(run: Run) -> None:
+    if run.unknown:
+        raise NotApplicable(f"energy terms without a closed form: {', '.join(run.unknown)}")
+    if run.external or run.interaction:
+        raise NotApplicable("user energies")
+
+
+def _displacement(run: Run, gradient: FloatArray) -> FloatArray | None:
+    """What one Langevin step adds to the particles besides noise; None for an exact sampler."""
+    if run.sampler.get("name") != "Langevin":
+        return None
+    if run.sampler.get("preconditioner") is not None:
+        raise NotApplicable("the sampler has a preconditioner")
+    if run.sampler.get("clip") is not None:
+        gradient = _shortened(gradient, float(run.sampler["clip"]))
+    drift = -run.constant("step_size") * gradient
+    return drift if run.sampler.get("drift_cap") is None else _shortened(drift, float(run.sampler["drift_cap"]))
+
+
+def _shortened(vector: FloatArray, limit: float) -> FloatArray:
+    length = np.linalg.norm(vector, axis=-1, keepdims=True)
+    return vector * np.where(length > limit, limit / np.where(length > 0, length, 1.0), 1.0)
+
+
+def _thinned_gradient(run: Run) -> tuple[FloatArray, FloatArray]:
+    """Evenly spaced frames (chain, frame, particle, dim) within the pair budget, and the gradient of N H_N on them."""
+    cost = run.omega.shape[0] * run.n_particles**2 * run.dim * max(1, len(run.named("Riesz")))
+    frames = max(8, PAIR_BUDGET // cost)
+    x = run.omega[:, :: max(1, -(-run.omega.shape[1] // frames))]
+    gradient = np.zeros_like(x)
+    for term in run.named("Quadratic"):
+        gradient += float(term["stiffness"]) * (x - np.asarray(term.get("centre", 0.0), float))
+    for term in run.named("Riesz"):
+        for chain, frame in np.ndindex(x.shape[:2]):
+            gradient[chain, frame] -= _pair_force(x[chain, frame], term, run.exponent(term))
+    return x, gradient
+
+
+def _pair_force(x: FloatArray, term: dict[str, Any], s: float) -> FloatArray:
+    """-strength/(N-1) sum over l != k of grad g_s(x_k - x_l), and of g_s(x_k + x_l) if mirrored; (particle, dim), rows in blocks."""
+    total = np.zeros_like(x)
+    rows = max(1, 1_000_000 // len(x))
+    for k in np.split(np.arange(len(x)), np.arange(rows, len(x), rows)):
+        for sign in (-1, 1) if term.get("mirror") else (-1,):
+            gap = x[k, None] + sign * x
+            square = np.sum(gap**2, axis=-1) + float(term.get("softening", 0.0)) ** 2
+            square[np.arange(len(k)), k] = np.inf
+            square[square == 0] = np.inf  # coincident particles: no force
+            factor = 1 / square if s == 0 else abs(s) * square ** (-s / 2 - 1) * float(term.get("length", 1.0)) ** s
+            total[k] += np.einsum("kl,kld->kd", factor, gap)
+    return float(term["strength"]) / max(len(x) - 1, 1) * total
+
+
+def wall_atom(run: Run) -> Law:
+    """Fraction of particles on the boundary: 0 for reflection, about rho_wall sqrt(step/beta) area for projection."""
+    scheme = run.sampler.get("scheme")
+    if run.domain.get("name") not in ("Ball", "Box") or scheme not in ("projected", "reflected"):
+        raise NotApplicable("no wall with a predicted atom")
+    on_wall = run.on_wall().mean(-1)
+    measured, error, across = mean_and_error(on_wall)
+    if scheme == "reflected":
+        passed = measured <= ROUNDING_LIMIT
+        return Law("wall_atom", 0.0, measured, error, across, ROUNDING_LIMIT, float("nan"), passed, "reflection leaves no atom")
+    sigma = np.sqrt(2 * run.constant("step_size") / run.constant("beta"))
+    if measured == 0 and not (run.wall_distances() < 4 * sigma).any():
+        return Law("wall_atom", 0.0, 0.0, 0.0, across, 0.0, float("nan"), True, "no particle near the wall")
+    for term in run.named("Riesz"):
+        if float(term["strength"]) > 0 and run.exponent(term) <= run.dim - 2 and measured > 0:
+            raise NotApplicable("for s <= dim - 2 the equilibrium itself has mass on the wall, not to be told from the artefact")
+    free = not run.terms and not run.unknown and run.external is None and run.domain["name"] == "Box"
+    predicted, predicted_error, allowance = _free_atom(run, sigma) if free else _estimated_atom(run, sigma)
+    note = "artefact of projection, free particles" if free else "artefact of projection, from the density near the wall"
+    return _law(
+        "wall_atom", predicted, measured, float(np.hypot(error, predicted_error)), across, allowance, effective_sample_size(on_wall), note
+    )
+
+
+def _free_atom(run: Run, sigma: float) -> tuple[float, float, float]:
+    """Free particles in a box: each wall holds (sigma/sqrt 2)/(width + 2 SHRINK sigma), coordinates independent; good to 1e-4."""
+    width = np.broadcast_to(np.asarray(run.domain["high"], float) - np.asarray(run.domain["low"], float), (run.dim,))
+    wall = sigma / np.sqrt(2) / (width + 2 * SHRINK * sigma)
+    return float(1 - np.prod(1 - 2 * wall)), 0.0, 1e-4
+
+
+def _estimated_atom(run: Run, sigma: float) -> tuple[float, float, float]:
+    """rho_wall sigma/sqrt(2) exp(-SHRINK a sigma/2) a wall, a the rate at which the density falls towards it (Chang & Peres 1997).
+
+    The logarithm of the density is extrapolated to the wall by the parabola through three shells 1 to 5.5 sigma inside; good to about
+    3 % for smooth densities, and 5 % is allowed for.
+    """
+    distance = run.wall_distances()
+    if 5.5 * sigma > run.half_width():
+        raise NotApplicable("the noise step is too long to see the density near the wall")
+    inner = np.array([1.0, 2.5, 4.0])
+    weight = np.linalg.solve(np.vander(inner + 0.75, 3, increasing=True).T, [1.0, -SHRINK / 2, 0.0])
+    predicted, variance = 0.0, 0.0
+    for wall in range(distance.shape[-1]):
+        density, error = np.transpose([_shell(run, distance[..., wall], sigma, start, start + 1.5) for start in inner])
+        if density.min() <= 0:
+            raise NotApplicable("too few particles near the wall to predict its atom")
+        atom = float(np.exp(weight @ np.log(density))) * sigma / np.sqrt(2)
+        predicted += atom
+        variance += float(np.sum((atom * weight * error / density) ** 2))
+    return predicted, float(np.sqrt(variance)), 0.05 * predicted
+
+
+def _shell(run: Run, distance: FloatArray, sigma: float, inner: float, outer: float) -> tuple[float, float]:
+    """Mass of a shell near a wall per unit of depth, scaled to the area of the wall, and its standard error."""
+    inside = (distance > inner * sigma) & (distance <= outer * sigma)
+    mass, error, _ = mean_and_error(inside.mean(-1))
+    depth = (outer - inner) * sigma
+    if run.domain["name"] == "Ball":
+        radius = float(run.domain["radius"])
+        ends = radius - np.array([outer, inner]) * sigma
+        depth = float(np.diff(ends**run.dim)[0]) / (run.dim * radius ** (run.dim - 1))
+    return mass / depth, error / depth
+
+
+def density(run: Run, rng: int | np.random.Generator) -> Law:
+    """Largest deviation of the cumulative distribution at nine deciles of the law, Bonferroni over them."""
+    if run.dim != 1:
+        raise NotApplicable("the density law is for one dimension")
+    beta = run.constant("beta")
+    points, level, level_error, allowance, note = _reference(run, beta, rng)
+    x = run.omega[..., 0]
+    inside = ~run.on_wall()  # the atom of projection is an artefact: the law is tested on the particles off the wall
+    share = np.maximum(inside.mean(-1), 1 / run.n_particles)
+    allowance += _step_allowance(run, beta) + float(1 - inside.mean())
+    below = np.stack([((x <= point) & inside).mean(-1) / share for point in points])
+    results = [mean_and_error(draws) for draws in below]
+    laws = [
+        _law("density", 0.0, mean - p, float(np.hypot(error, p_error)), across, allowance, effective_sample_size(draws), note)
+        for (mean, error, across), p, p_error, draws in zip(results, level, level_error, below)
+    ]
+    worst = min(laws, key=lambda law: law.p_value)
+    return worst._replace(p_value=min(1.0, len(laws) * worst.p_value))
+
+
+def _reference(run: Run, beta: float, rng: int | np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray, float, str]:
+    """Deciles of the law: points, levels, standard errors of the levels, allowance, note."""
+    riesz = run.named("Riesz")
+    bare = all(run.exponent(t) == 0 and not t.get("softening") and not t.get("mirror") and float(t["strength"]) >= 0 for t in riesz)
+    user = bool(run.unknown or run.external or run.interaction)
+    deciles = np.arange(1, 10) / 10
+    if bare and not user and run.n_particles > 1 and run.named("Quadratic") and run.contact_fraction() <= CONTACT_LIMIT:
+        stiffness, centre = run.trap()
+        size = max(100, 40_000 // run.n_particles)
+        exact = sample_log_gas(run.n_particles, beta, stiffness, sum(float(t["strength"]) for t in riesz), rng, size)[..., 0] + centre
+        points = np.quantile(exact, deciles)
+        below = (exact[..., None] <= points).mean(1)
+        return points, below.mean(0), below.std(0, ddof=1) / np.sqrt(size), 0.0, "worst decile, exact log gas"
+    field = _mean_field(run, beta)
+    solution = field.stationary()
+    if solution.residual > 1e-6:
+        raise NotApplicable(f"the mean-field law was not found (residual {solution.residual:.2g})")
+    cumulative = np.concatenate([[0.0], np.cumsum(solution.rho) * field.width])
+    points = np.interp(deciles, cumulative, field.edges)
+    interacting = bool(riesz or run.interaction)
+    return points, deciles, np.zeros(9), 0.25 / run.n_particles if interacting else 0.0, "worst decile, mean field"
+
+
+def _mean_field(run: Run, beta: float) -> MeanField:
+    if any(term.get("mirror") for term in run.named("Riesz")):
+        raise NotApplicable("no mean-field density for a mirrored interaction")
+    if run.unknown and run.external is None and run.interaction is None:
+        raise NotApplicable(f"energy terms without a closed form: {', '.join(run.unknown)}; pass external or interaction")
+    if run.domain.get("name") not in ("Ball", "Box"):
+        if not run.named("Quadratic") and run.external is None:
+            raise NotApplicable("nothing confines the particles")
+        low, high = float(run.omega.min()), float(run.omega.max())
+        edges = np.linspace(low - (high - low) / 2, high + (high - low) / 2, CELLS + 1)
+    elif run.domain["name"] == "Ball":
+        edges = np.linspace(-float(run.domain["radius"]), float(run.domain["radius"]), CELLS + 1)
+    else:
+        edges = np.linspace(float(np.ravel(run.domain["low"])[0]), float(np.ravel(run.domain["high"])[0]), CELLS + 1)
+    try:
+        return MeanField(lambda x: _external(run, x), lambda r: _interaction(run, r), beta, edges)
+    except ValueError as error:
+        raise NotApplicable(str(error)) from None
+
+
+def _external(run: Run, x: FloatArray) -> FloatArray:
+    """V(x) in one dimension, user part included."""
+    total = np.zeros_like(x) if run.external is None else np.asarray(run.external(x), float)
+    for term in run.named("Quadratic"):
+        total = total + 0.5 * float(term["stiffness"]) * (x - float(np.ravel(term.get("centre", 0.0))[0])) ** 2
+    return total
+
+
+def _interaction(run: Run, r: FloatArray) -> FloatArray:
+    """strength g(r), user part included."""
+    total = np.zeros_like(r) if run.interaction is None else np.asarray(run.interaction(r), float)
+    for term in run.named("Riesz"):
+        s, scaled = run.exponent(term), np.hypot(r, float(term.get("softening", 0.0))) / float(term.get("length", 1.0))
+        total = total + float(term["strength"]) * (-np.log(scaled) if s == 0 else np.sign(s) * scaled**-s)
+    return total
+
+
+def _step_allowance(run: Run, beta: float) -> float:
+    """Shift of the cumulative distribution by the finite step, from the virial identity.
+
+    The step heats by the fraction beta <|D|^2>/(2 step) of the temperature; half of that scales lengths, and x rho(x) is at most about 1/4.
+    """
+    if run.sampler.get("name") != "Langevin":
+        return 0.0
+    frames = max(2, 10_000_000 // (run.omega.shape[0] * run.n_particles**2))
+    x = run.omega[:, :: max(1, -(-run.omega.shape[1] // frames))]
+    width = 1e-5 * max(float(np.ptp(x)), 1e-300)
+    gradient = (_external(run, x + width) - _external(run, x - width)) / (2 * width)
+    for chain, frame in np.ndindex(x.shape[:2]) if run.named("Riesz") or run.interaction is not None else ():
+        gap = x[chain, frame] - x[chain, frame, :, 0]
+        r = np.where(gap == 0, 1.0, np.abs(gap))
+        slope = (_interaction(run, r * (1 + 1e-6)) - _interaction(run, r * (1 - 1e-6))) / (2e-6 * r)
+        gradient[chain, frame, :, 0] += np.sum(np.sign(gap) * slope, axis=1) / max(run.n_particles - 1, 1)
+    drift = _displacement(run, gradient)
+    return 0.0 if drift is None else float(0.125 * beta * np.mean(drift**2) / (2 * run.constant("step_size")))
+
+
+def capped(run: Run) -> Law:
+    """Fraction of particle steps that the drift cap shortened; above CAPPED_LIMIT the run does not sample its law."""
+    if run.capped is None or run.sampler.get("drift_cap") is None:
+        raise NotApplicable("the sampler has no drift cap")
+    measured, error, across = mean_and_error(run.capped)
+    return Law("capped", 0.0, measured, error, across, CAPPED_LIMIT, float("nan"), measured <= CAPPED_LIMIT, f"at most {CAPPED_LIMIT:g}")
+
+
+def _law(name: str, predicted: float, measured: float, error: float, across: float, allowance: float, ess: float, note: str) -> Law:
+    """A statistical law with its two-sided Student-t p-value (ESS - 1 degrees of freedom); the verdict comes with the others."""
+    total = float(np.hypot(error, allowance))
+    if not np.isfinite(total):
+        raise NotApplicable("too few frames for a standard error")
+    gap = measured - predicted
+    z = 0.0 if gap == 0 else abs(gap) / total if total > 0 else np.inf
+    freedom = max(ess - 1, 1.0) if np.isfinite(ess) else np.inf
+    return Law(name, predicted, measured, error, across, allowance, float(2 * student_t.sf(z, freedom)), False, note)

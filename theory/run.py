@@ -1,0 +1,188 @@
+"""What `theory.report` needs to know of a run: its frames after the burn-in, and the descriptions that came with them.
+
+A trajectory holds `omega` (chain, step, particle, dim), optionally `energy`, `projected`, `capped` (chain, step), and attrs `energy`,
+`domain`, `sampler`, descriptions as JSON. Nothing here shares code with the simulation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from theory.spectral import FloatArray, finite, real
+
+__all__ = ["NotApplicable", "Potential", "Run", "read", "series"]
+
+CONTACT_LIMIT = 1e-5  # fraction of steps at the wall below which the laws of free space hold
+
+Potential = Callable[[FloatArray], ArrayLike]
+
+
+class NotApplicable(Exception):
+    """Why a law cannot be tested on this run."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the laws need to know of a run, burn-in removed; `unknown` names energy terms without a closed form."""
+
+    omega: FloatArray  # (chain, frame, particle, dim)
+    terms: tuple[dict[str, Any], ...]
+    unknown: tuple[str, ...]
+    domain: dict[str, Any]
+    sampler: dict[str, Any]
+    contact: FloatArray | None  # fraction at the wall (chain, frame)
+    capped: FloatArray | None
+    tolerance: float
+    external: Potential | None
+    interaction: Potential | None
+
+    @property
+    def dim(self) -> int:
+        return self.omega.shape[-1]
+
+    @property
+    def n_particles(self) -> int:
+        return self.omega.shape[-2]
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        """The energy terms of one kind."""
+        return [term for term in self.terms if term["name"] == name]
+
+    def constant(self, name: str) -> float:
+        """A sampler parameter that must be one finite number."""
+        try:
+            value = float(self.sampler[name])
+        except (KeyError, TypeError, ValueError):
+            raise NotApplicable(f"the sampler's {name} is not one number") from None
+        if not np.isfinite(value):
+            raise NotApplicable(f"the sampler's {name} is infinite")
+        return value
+
+    def trap(self) -> tuple[float, FloatArray]:
+        """Total stiffness and centre (dim,) of the quadratic terms; NotApplicable without one."""
+        stiffness = [float(term["stiffness"]) for term in self.named("Quadratic")]
+        if not sum(stiffness) > 0:
+            raise NotApplicable("the energy has no quadratic trap")
+        centres = [np.broadcast_to(np.asarray(term.get("centre", 0.0), float), (self.dim,)) for term in self.named("Quadratic")]
+        return sum(stiffness), np.sum([k * c for k, c in zip(stiffness, centres)], axis=0) / sum(stiffness)
+
+    def exponent(self, term: dict[str, Any]) -> float:
+        """The Riesz exponent as a number."""
+        return float(self.dim - 2) if term["s"] == "coulomb" else float(term["s"])
+
+    def on_wall(self) -> NDArray[np.bool_]:
+        """Which particles sit on the boundary, (chain, frame, particle)."""
+        return np.any(self.wall_distances() <= self.tolerance, axis=-1)
+
+    def wall_distances(self) -> FloatArray:
+        """Distances to the walls, (chain, frame, particle, wall): one wall for a ball, two a coordinate for a box, none otherwise."""
+        if self.domain.get("name") == "Ball":
+            return float(self.domain["radius"]) - np.linalg.norm(self.omega, axis=-1)[..., None]
+        if self.domain.get("name") == "Box":
+            low, high = (np.broadcast_to(np.asarray(self.domain[side], float), (self.dim,)) for side in ("low", "high"))
+            return np.concatenate([self.omega - low, high - self.omega], axis=-1)
+        return np.empty((*self.omega.shape[:-1], 0))
+
+    def half_width(self) -> float:
+        """Radius of the ball, or half the narrowest side of the box."""
+        if self.domain["name"] == "Ball":
+            return float(self.domain["radius"])
+        return float(np.min(np.subtract(self.domain["high"], self.domain["low"]))) / 2
+
+    def contact_fraction(self) -> float:
+        """Largest of the recorded and the visible fraction of particles at the wall."""
+        recorded = 0.0 if self.contact is None else float(self.contact.mean())
+        return max(recorded, float(self.on_wall().mean()))
+
+    def require_free(self) -> None:
+        """NotApplicable if the run touches a wall."""
+        fraction = self.contact_fraction()
+        if fraction > CONTACT_LIMIT:
+            raise NotApplicable(f"the particles touch the wall ({fraction:.2g} of them)")
+
+
+def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, interaction: Potential | None) -> Run:
+    """The run behind a trajectory; ValueError for what is none."""
+    if not isinstance(dataset, xr.Dataset):
+        raise ValueError(f"dataset must be an xarray.Dataset, got {type(dataset).__name__}")
+    for name, potential in (("external", external), ("interaction", interaction)):
+        if potential is not None and not callable(potential):
+            raise ValueError(f"{name} must be a callable or None, got {potential!r}")
+    if "omega" not in dataset or set(dataset["omega"].dims) != {"chain", "step", "particle", "dim"}:
+        raise ValueError(f"dataset must hold omega (chain, step, particle, dim), got {dict(dataset.sizes)} and {list(dataset.data_vars)}")
+    start = _start(dataset, burn_in)
+    omega = dataset["omega"].transpose("chain", "step", "particle", "dim").values[:, start:]
+    energy = _description(dataset, "energy")
+    terms = list(_flatten(energy)) if energy else []
+    known = tuple(term for term in terms if _closed(term))
+    return Run(
+        omega=finite(omega, "omega"),
+        terms=known,
+        unknown=tuple(str(term.get("name")) for term in terms if term not in known) if energy else ("no description",),
+        domain=_domain(dataset),
+        sampler=_description(dataset, "sampler"),
+        contact=series(dataset, "projected", start),
+        capped=series(dataset, "capped", start),
+        tolerance=16 * float(np.finfo(omega.dtype).eps) * max(1.0, float(np.abs(omega).max())) if omega.dtype.kind == "f" else 0.0,
+        external=external,
+        interaction=interaction,
+    )
+
+
+def _start(dataset: xr.Dataset, burn_in: float) -> int:
+    """First frame after the burn-in; frame 0, the start, is left out whenever there is another."""
+    if not 0 <= real(burn_in, "burn_in") < 1:
+        raise ValueError(f"burn_in must lie in [0, 1), got {burn_in!r}")
+    frames = dataset.sizes["step"]
+    if 0 in dataset["omega"].shape:
+        raise ValueError(f"dataset must hold at least one frame of one particle, got {dict(dataset.sizes)}")
+    return min(max(int(np.ceil(burn_in * frames)), 1), frames - 1)
+
+
+def _description(dataset: xr.Dataset, name: str) -> dict[str, Any]:
+    """The JSON description in the attrs, {} where there is none."""
+    text = dataset.attrs.get(name, {})
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        raise ValueError(f"dataset.attrs[{name!r}] must be JSON, got {text!r}") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _domain(dataset: xr.Dataset) -> dict[str, Any]:
+    """The domain's description; a ball without radius or a box without bounds is refused."""
+    domain = _description(dataset, "domain")
+    needed = {"Ball": ("radius",), "Box": ("low", "high")}.get(str(domain.get("name")), ())
+    if any(key not in domain for key in needed):
+        raise ValueError(f"dataset.attrs['domain'] must give {' and '.join(needed)}, got {domain}")
+    return domain
+
+
+def _flatten(energy: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The terms of a sum, nested sums included; a sum that lists none counts as one unknown term."""
+    parts = energy.get("energies", energy.get("terms")) if energy.get("name") == "Sum" else None
+    if parts is None:
+        yield energy
+    else:
+        for part in parts:
+            yield from _flatten(part)
+
+
+def _closed(term: dict[str, Any]) -> bool:
+    """Whether this module knows the term: a quadratic trap of one stiffness, or a Riesz interaction."""
+    needed = {"Quadratic": ("stiffness",), "Riesz": ("s", "strength")}.get(str(term.get("name")), ("",))
+    return all(isinstance(term.get(key), (int, float)) or (key, term.get(key)) == ("s", "coulomb") for key in needed)
+
+
+def series(dataset: xr.Dataset, name: str, start: int) -> FloatArray | None:
+    """A recorded quantity (chain, frame) from frame `start` on; None where there is none."""
+    if name not in dataset or set(dataset[name].dims) != {"chain", "step"}:
+        return None
+    return dataset[name].transpose("chain", "step").values[:, start:].astype(float)
