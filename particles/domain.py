@@ -159,7 +159,7 @@ class Box:
         try:
             low, high = np.broadcast_arrays(np.atleast_1d(self.low), np.atleast_1d(self.high))
         except ValueError:
-            raise ValueError(f"low and high must have equal shapes, got {np.shape(self.low)} and {np.shape(self.high)}") from None
+            raise ValueError(f"low and high must have equal shapes, got {self.low!r} and {self.high!r}") from None
         if low.ndim != 1 or low.size == 0:
             raise ValueError(f"low and high must be scalars or of shape (dim,), got {low.shape}")
         for name, values in (("low", low), ("high", high)):

@@ -336,11 +336,11 @@ def as_feature(feature: str | Feature) -> Feature:
 def feature_from_description(description: dict[str, Any]) -> Feature:
     """The inverse of `Feature.describe`; ValueError on an unknown name or option."""
     options = dict(description) if isinstance(description, dict) else {}
-    name = options.pop("name", description)
+    name = options.pop("name", None)
     for cls in _FEATURES.values():
         if cls.__name__ == name:
             try:
                 return cls(**options)
             except TypeError as error:
                 raise ValueError(f"description has unknown options for {name}: {error}") from None
-    raise ValueError(f"description must name one of {sorted(c.__name__ for c in _FEATURES.values())}, got {name!r}")
+    raise ValueError(f"description must name one of {sorted(c.__name__ for c in _FEATURES.values())}, got {description!r}")
