@@ -46,7 +46,7 @@ class Config:
     strength: float = 1.0
     step_size: float = 0.01
     long_step: float = 0.5
-    n_steps: int = 3000
+    n_steps: int = 2000
     save_every: int = 10
     burn_in: float = 0.25
     seed: int = 0
