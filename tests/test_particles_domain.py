@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -129,12 +130,33 @@ def test_nan_and_infinity_are_never_inside(domain, bad):
         (lambda: Box(0.0, np.inf), "high"),
         (lambda: Box([0.0, 0.0], [1.0, 1.0, 1.0]), "low and high"),
         (lambda: Box(np.zeros((2, 2)), 1.0), "low and high"),
+        (lambda: Box([[0.0], [0.0, 1.0]], 1.0), "low and high"),
         (lambda: Ball(1.0, 2).sample(0, 0), "n must"),
+        (lambda: Ball(1.0, 2).sample(3, None), "rng must be an integer.*None"),
+        (lambda: Box(0.0, 1.0).sample(3, "seed"), "rng must be an integer.*'seed'"),
     ],
 )
 def test_bad_input(make, name):
     with pytest.raises(ValueError, match=name):
         make()
+
+
+@pytest.mark.parametrize("domain", [*DOMAINS, FullSpace(3)], ids=str)
+@pytest.mark.parametrize("verb", ["project", "reflect", "contains"])
+def test_points_of_another_dimension_are_refused(domain, verb):
+    for x in (np.zeros((4, domain.dim + 1)), torch.zeros(4, domain.dim + 1), np.zeros(())):
+        with pytest.raises(ValueError, match=rf"omega must have shape \(..., {domain.dim}\)"):
+            getattr(domain, verb)(x)
+
+
+@pytest.mark.parametrize("verb", ["project", "reflect", "contains"])
+def test_lists_integers_and_tables_are_points(verb):
+    for domain in (Ball(2.5, 2), Box([-1, -1], [1.5, 2])):
+        whole = np.array([[0, 1], [3, -4], [2, 2]])
+        expected = getattr(domain, verb)(whole.astype(float))
+        whole.flags.writeable = False
+        for x in (whole, whole.tolist(), pd.DataFrame(whole), torch.tensor(whole.tolist())):
+            np.testing.assert_allclose(np.asarray(getattr(domain, verb)(x)), expected)
 
 
 def test_descriptions_rebuild_the_domain():

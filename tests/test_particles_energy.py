@@ -6,8 +6,10 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 from particles import naive
 from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
@@ -256,6 +258,25 @@ def test_labels_of_any_kind():
     np.testing.assert_array_equal(target_factor(TARGET[:, :2], centre=False, scale=False), TARGET[:, :2])
 
 
+def test_data_from_tables_and_tensors():
+    """pandas, xarray, torch and lists say the same as arrays; nothing is written to."""
+    omega, x = particles(4, 3), X.copy()
+    x.flags.writeable = False
+    names = np.where(BINARY > 0, "yes", "no")
+    for make in (Alignment, QuadraticTarget, CentredAlignment):
+        expected = float(make(X, BINARY, "fourier").value(omega))
+        for rows, labels in (
+            (pd.DataFrame(x), pd.Series(names)),
+            (pd.DataFrame(x), pd.Categorical(names)),
+            (xr.DataArray(x), xr.DataArray(BINARY)),
+            (x.tolist(), BINARY.tolist()),
+            (torch.tensor(X), torch.tensor(BINARY)),
+        ):
+            assert float(make(rows, labels, "fourier").value(xr.DataArray(omega))) == pytest.approx(expected, rel=1e-14)
+    stiffness = torch.tensor([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(Quadratic(stiffness).gradient(pd.DataFrame(omega)), omega * [1.0, 2.0, 3.0])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_input_types_and_layouts(dtype):
     energy = Alignment(X.astype(dtype), BINARY, "fourier") + Quadratic(0.1) + Riesz(1, 0.1) + QuadraticTarget(X, BINARY, "fourier")
@@ -349,6 +370,14 @@ def test_descriptions_are_json_and_tell_data_apart():
         (lambda: Riesz(1, 1.0, mirror="yes"), "mirror.*'yes'"),
         (lambda: Quadratic(-1.0), "stiffness.*-1"),
         (lambda: Quadratic([[1.0]]), "stiffness.*shape"),
+        (lambda: Quadratic([]), "stiffness.*shape"),
+        (lambda: Quadratic("soft"), "stiffness must be a real number, got 'soft'"),
+        (lambda: Alignment(X, BINARY, "fourier", centre="no"), "centre must be True or False, got 'no'"),
+        (lambda: Alignment(X, BINARY, "fourier", scale=2.0), "scale must be True or False, got 2.0"),
+        (lambda: Alignment(X, BINARY, "fourier", batch_size=4).gradient(X, key=(1, 2)), "key must be the integers"),
+        (lambda: Alignment([[1.0, 2.0], [1.0]], [0, 1], "fourier"), "x must be an array whose rows"),
+        (lambda: QuadraticTarget(X, TARGET[:8, :8], "fourier"), "target must have 9 rows like x, got 8"),
+        (lambda: QuadraticTarget(X, np.ones(9), "fourier"), "target must hold at least two"),
         (lambda: Quadratic([1.0, 2.0]).value(np.ones((3, 3))), "stiffness must have 3 numbers"),
         (lambda: Alignment(X, BINARY[:-1], "fourier"), "y must have 9 rows"),
         (lambda: Alignment(X, np.ones(9), "fourier"), "two different labels"),

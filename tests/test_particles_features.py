@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 from particles import naive
 from particles.features import (
@@ -196,3 +198,17 @@ def test_bad_input_is_named():
         feature_from_description({"name": "Softplus", "tau": 1})
     with pytest.raises(ValueError, match="Gauss"):
         feature_from_description({"name": "Gauss"})
+    for text in ("Elu", {}):
+        with pytest.raises(ValueError, match="description must name one of"):
+            feature_from_description(text)
+    with pytest.raises(ValueError, match="x must be a NumPy array or a torch tensor, got list"):
+        FourierPair()([[1.0, 2.0, 3.0]], np.ones((5, 3)))
+    with pytest.raises(ValueError, match="x2 must be finite"):
+        FourierPair().kernel(np.ones((2, 3)), np.full((2, 3), np.nan), np.ones((5, 3)))
+
+
+def test_kernel_takes_what_tables_and_trajectories_hold():
+    x, omega = np.arange(6).reshape(2, 3), np.random.default_rng(0).normal(size=(5, 3))
+    expected = FourierPair().kernel(x.astype(float), x.astype(float), omega)
+    frame, labelled = pd.DataFrame(x), xr.DataArray(omega, dims=("particle", "dim"))
+    np.testing.assert_array_equal(FourierPair().kernel(frame, x.tolist(), labelled), expected)

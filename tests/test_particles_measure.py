@@ -99,6 +99,12 @@ def test_files_of_another_kind(tmp_path, tensors, metadata, name):
 def test_damaged_or_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_measure(tmp_path / "m")
+    with pytest.raises(ValueError, match="directory"):
+        load_measure(tmp_path)
+    with pytest.raises(ValueError, match="path must be a file"):
+        save_measure(tmp_path, OMEGA, "fourier", overwrite=True)
+    with pytest.raises(ValueError, match="path must be a path, got 5"):
+        save_measure(5, OMEGA, "fourier")
     save_measure(tmp_path / "m", OMEGA, "fourier")
     (tmp_path / "cut").write_bytes((tmp_path / "m").read_bytes()[:-8])
     (tmp_path / "text").write_text("not this")

@@ -89,5 +89,8 @@ def test_keys_that_do_not_fit_are_refused():
     for key in [(-1, 0, 0), (2**64, 0, 0), (0, -1, 0), (0, 0, 2**32)]:
         with pytest.raises(ValueError, match="key"):
             random.normal(key, (2, 2))
+    for key in [(1, 2), 5, "abc", ("a", 0, 0), (0.5, 0, 0), None]:
+        with pytest.raises(ValueError, match=r"key must be the integers \(seed, chain, step\)"):
+            random.normal(key, (2, 2))
     with pytest.raises(ValueError, match="size"):
         random.choice((0, 0, 0), 3, 4)

@@ -10,7 +10,9 @@ import random
 import signal
 import time
 
+import numba
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 import xarray as xr
@@ -90,7 +92,9 @@ def test_fractions_are_means_over_the_steps_since_the_last_frame():
     assert coarse.projected.max() > 0
 
 
-@pytest.mark.parametrize("kind", ["list", "integer", "float32", "read-only", "fortran", "DataArray", "torch", "one chain"])
+@pytest.mark.parametrize(
+    "kind", ["list", "integer", "float32", "read-only", "fortran", "big-endian", "DataArray", "DataFrame", "torch", "one chain"]
+)
 def test_kinds_of_start(kind):
     grid = np.stack(np.meshgrid([-1, 1], [-1, 0, 1]), -1).reshape(-1, 2) * 1.0
     omega = {
@@ -100,6 +104,8 @@ def test_kinds_of_start(kind):
         "fortran": np.asfortranarray(grid),
         "DataArray": xr.DataArray(grid),
         "torch": torch.from_numpy(grid),
+        "DataFrame": pd.DataFrame(grid),
+        "big-endian": grid.astype(">f8"),
     }.get(kind, grid)
     if kind == "read-only":
         omega.flags.writeable = False
@@ -232,9 +238,9 @@ def naive_gradient(state, trap, riesz):
 @pytest.mark.parametrize("energy", [GAS, Quadratic(1.3) + Riesz(1.5, 0.4, softening=0.1)], ids=["log", "softened"])
 def test_numba_torch_and_naive_agree_for_20_steps(energy):
     omega, ball, sampler = start(), Ball(1.2, 2), Langevin(0.02, 4.0)
-    numba = simulate(omega, energy, ball, sampler, n_steps=20, rng=3).omega.values
+    by_numba = simulate(omega, energy, ball, sampler, n_steps=20, rng=3).omega.values
     by_torch = simulate(torch.from_numpy(omega), energy, ball, sampler, n_steps=20, rng=3).omega.values
-    np.testing.assert_allclose(by_torch, numba, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(by_torch, by_numba, rtol=1e-10, atol=1e-12)
     trap, riesz = energy.energies
     for chain in range(2):
         state = omega[chain].copy()
@@ -242,7 +248,7 @@ def test_numba_torch_and_naive_agree_for_20_steps(energy):
             gradient = naive_gradient(state, trap, riesz)
             noise = normal((3, chain, step), state.shape)
             state = naive.langevin_step(state, gradient, noise, 0.02, 4.0, lambda w: naive.project_ball(w, 1.2))
-        np.testing.assert_allclose(numba[chain, -1], state, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(by_numba[chain, -1], state, rtol=1e-10, atol=1e-12)
 
 
 def test_chains_and_particles_are_independent_of_how_many_there_are():
@@ -253,6 +259,34 @@ def test_chains_and_particles_are_independent_of_how_many_there_are():
     trap = Quadratic(1.3)
     many, few = gas(energy=trap), gas(start()[:, :3], energy=trap)
     assert np.array_equal(many.omega[:, :, :3], few.omega)
+
+
+def test_threads_and_repeats_change_no_bit_of_a_run():
+    omega = np.random.default_rng(0).normal(size=(2, 500, 3))  # large enough for the parallel kernel
+    model = [Quadratic(1.3) + Riesz(1.0, 0.7), Ball(9.0, 3), Langevin(1e-3, 4.0)]
+    available = numba.get_num_threads()
+    runs = []
+    for threads in [*range(1, available + 1), 1]:
+        numba.set_num_threads(threads)
+        try:
+            runs.append(simulate(omega, *model, n_steps=20, rng=3))
+        finally:
+            numba.set_num_threads(available)
+    for other in runs[1:]:
+        assert_same(other, runs[0])
+
+
+def test_a_step_of_few_particles_costs_little():
+    """64 particles in the plane take about 40 microseconds of CPU time a step; the bound leaves room for a slow machine."""
+    omega = start(1, 64)
+    model = [Quadratic(1.3), Ball(1.2, 2), Langevin(1e-3, 4.0)]
+
+    def cost():
+        begin = time.process_time()
+        simulate(omega, *model, n_steps=1000, save_every=1000, rng=0)
+        return (time.process_time() - begin) / 1000
+
+    assert min(cost() for _ in range(3)) < 200e-6
 
 
 def test_seeds_differ():
@@ -411,6 +445,14 @@ def test_existing_store_is_refused_and_kept(tmp_path):
         ({"omega": np.zeros((2, 3))}, "omega must have dim 2"),
         ({"omega": np.full((3, 2), np.nan)}, "omega must be finite"),
         ({"omega": np.array([[0.0, 0], [0, 5]])}, "omega must lie inside .* particle 1 of chain 0"),
+        ({"omega": start().astype(np.float16)}, "omega must be float32 or float64, got dtype float16"),
+        ({"omega": torch.zeros(3, 2, dtype=torch.bfloat16)}, "omega must be float32 or float64, got dtype torch.bfloat16"),
+        ({"omega": [[0.0, 1.0], [0.0]]}, "omega must be an array whose rows"),
+        ({"energy": "quadratic"}, "energy must be an object .* got 'quadratic'"),
+        ({"energy": Quadratic}, "energy must be an object"),
+        ({"domain": GAS}, "domain must be an object"),
+        ({"sampler": 0.01}, "sampler must be an object .* got 0.01"),
+        ({"callback": 3}, "callback must be callable, got 3"),
         ({"n_steps": -1}, "n_steps"),
         ({"n_steps": 2.5}, "n_steps"),
         ({"n_steps": 10, "save_every": 3}, "n_steps must be a multiple of save_every = 3, got 10"),
@@ -426,6 +468,13 @@ def test_bad_input(tmp_path, change, name):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("store", [5, "", True])
+def test_a_store_must_be_a_path(store):
+    for call in (lambda: gas(store=store), lambda: resume(store, GAS, Ball(1.2, 2), Langevin(0.02, 4.0), n_steps=3)):
+        with pytest.raises(ValueError, match="store must be a path"):
+            call()
+
+
 def test_resume_refuses_another_model(tmp_path):
     store, ball, sampler = tmp_path / "run", Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0)
     gas(store=store, save_every=5)
@@ -439,6 +488,8 @@ def test_resume_refuses_another_model(tmp_path):
         resume(store, GAS, ball, sampler, n_steps=41)
     with pytest.raises(ValueError, match="at least the 20 steps"):
         resume(store, GAS, ball, sampler, n_steps=15)
+    with pytest.raises(ValueError, match="energy must be an object"):
+        resume(store, None, ball, sampler, n_steps=40)
     assert_same(open_trajectory(store), gas(save_every=5))
 
 

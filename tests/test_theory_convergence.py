@@ -171,7 +171,10 @@ def test_degenerate_draws():
         (lambda: fit_rate([1, 2, 3], [1.0, 0.0, 2.0]), "must be positive"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0]), "error must have shape"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], level=1.0), "level must lie"),
+        (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], level="high"), "level must be a real number"),
+        (lambda: sliced_wasserstein2(np.ones((3, 2)), np.ones((3, 2)), rng="seed"), "rng must be"),
         (lambda: split_r_hat([1.0, 2.0]), "draws must have shape"),
+        (lambda: split_r_hat([["a", "b"]]), "draws must hold real numbers"),
     ],
 )
 def test_bad_input(call, words):

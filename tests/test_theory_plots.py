@@ -66,5 +66,7 @@ def test_check_figures(dataset):
 def test_bad_input():
     with pytest.raises(ValueError, match="samples must be"):
         plots.plot_density([1.0, 2.0], [0.0, 1.0], [1.0, 1.0])
+    with pytest.raises(ValueError, match="of one shape"):
+        plots.plot_free_energy([0.0, 1.0], [2.0, 1.0, 0.0])
     with pytest.raises(ValueError, match="free_energy must be finite"):
         plots.plot_free_energy([0.0, 1.0], [np.nan, 1.0])

@@ -350,6 +350,14 @@ def test_runs_without_attributes_or_with_few_frames():
     [
         (lambda d: d.drop_vars("omega"), {}, "dataset must hold omega"),
         (lambda d: d.isel(chain=0), {}, "dataset must hold omega"),
+        (lambda d: None, {}, "dataset must be an xarray.Dataset, got NoneType"),
+        (lambda d: d["omega"], {}, "dataset must be an xarray.Dataset, got DataArray"),
+        (lambda d: d.isel(step=slice(0, 0)), {}, "at least one frame"),
+        (lambda d: d.assign_attrs(energy="{"), {}, r"attrs\['energy'\] must be JSON"),
+        (lambda d: d.assign_attrs(domain='{"name": "Ball"}'), {}, r"attrs\['domain'\] must give radius"),
+        (lambda d: d, {"external": 3.0}, "external must be a callable or None, got 3.0"),
+        (lambda d: d, {"rng": "seed"}, "rng must be"),
+        (lambda d: d, {"burn_in": "late"}, "burn_in must be a real number, got 'late'"),
         (lambda d: d, {"burn_in": 1.0}, "burn_in must lie in"),
         (lambda d: d, {"alpha": 0.0}, "alpha must lie in"),
         (lambda d: d.assign(omega=d["omega"].where(d["omega"] > 0)), {}, "omega must be finite"),
@@ -359,6 +367,16 @@ def test_bad_input(change, options, words):
     dataset = as_dataset(np.random.default_rng(0).normal(size=(2, 10, 5, 2)), [QUADRATIC])
     with pytest.raises(ValueError, match=words):
         report.check(change(dataset), **options)
+
+
+def test_a_term_with_text_for_a_number_is_unknown(gas):
+    for term in (QUADRATIC | {"stiffness": "soft"}, RIESZ | {"s": "log"}):
+        assert term["name"] in json.loads(report.check(as_dataset(gas, [QUADRATIC, term])).attrs["skipped"])["second_moment"]
+
+
+def test_summary_of_something_else(gas):
+    with pytest.raises(ValueError, match="table must be what check returns"):
+        report.summary(as_dataset(gas, [QUADRATIC]))
 
 
 def test_nested_sums_and_unknown_sums(gas):
