@@ -116,7 +116,7 @@ def _gas(config: Config) -> dict[str, Any]:
 
 
 def _jobs(config: Config) -> list[Job]:
-    """One job for each task of (b) and (c), one for each seed of (d), and the film; a short one last, so that all workers end together.
+    """One job for each task of (b) and (c), one for each seed of (d), and the film, in an order that ends workers together.
 
     Options only, no Config: torch is loaded by the workers.
     """
@@ -127,12 +127,10 @@ def _jobs(config: Config) -> list[Job]:
     folder = None if config.data is None else str(config.data)
     data: dict[str, Any] = {"data": config.name, "folder": folder, "max_train": config.max_train}
     film = {"n": 200, "n_particles": 16, "n_steps": 8} if config.fast else {}
-    return [
-        *(("kernel_learning", {"tasks": (task,), **seeds, **kernel}) for task in ("ring3", "xor2")),
-        ("film", {"seed": config.seed, **film}),
-        *(("classify", {**data, "n_seeds": 1, "seed": seed, **classify}) for seed in range(config.seed, config.seed + config.n_seeds)),
-        *(("matching", {"tasks": (task,), **seeds, **match}) for task in ("phase", "ring3")),
-    ]
+    learned = [("kernel_learning", {"tasks": (task,), **seeds, **kernel}) for task in ("ring3", "xor2")]
+    matched = [("matching", {"tasks": (task,), **seeds, **match}) for task in ("phase", "ring3")]
+    classified = [("classify", {**data, "n_seeds": 1, "seed": config.seed + k, **classify}) for k in range(config.n_seeds)]
+    return [*learned, ("film", {"seed": config.seed, **film}), classified[0], *matched, *classified[1:]]
 
 
 def _work(name: str, options: dict[str, Any]) -> xr.Dataset:
