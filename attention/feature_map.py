@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from particles.arrays import as_omega, count, positive
+from particles.arrays import as_float, count, positive
 from particles.features import Elu, Feature, FourierPair, FourierPhase, PositiveExponential, SoftmaxFeatures, Softplus
 
 _MAPS: dict[str, tuple[type[Feature], bool]] = {  # name: (feature, orthogonal first draw)
@@ -55,19 +55,26 @@ class FeatureMap(nn.Module):
     name : one of the table above.
     feature : the `particles` feature.
     omega : (heads, particle, particle_dim) first values, copied.
+    weights : (heads, particle), summing to 1 over the particles, or None for equal ones.
 
     Attributes
     ----------
     omega : nn.Parameter (heads, particle, particle_dim), in units of scaled inputs (see `kernel_attention`); learnable until `freeze`.
         It is only ever written in place, so that optimisers and `state_dict` keep pointing to it.
+    weights : buffer (heads, particle) or None, not trained: K = sum_k weights_k phi_k phi_k.
     signed : whether a feature can be negative, and with it a denominator.
     feature_dim : features per token and head, particles times `feature.width`.
     """
 
-    def __init__(self, name: str, feature: Feature, omega: Float[Tensor, "head particle pd"]) -> None:
+    weights: Tensor | None
+
+    def __init__(
+        self, name: str, feature: Feature, omega: Float[Tensor, "head particle pd"], weights: Float[Tensor, "head particle"] | None = None
+    ) -> None:
         super().__init__()
         self.name, self.feature = name, feature
         self.omega = nn.Parameter(omega.detach().clone())
+        self.register_buffer("weights", None if weights is None else weights.detach().clone())
 
     @property
     def signed(self) -> bool:
@@ -101,6 +108,8 @@ class FeatureMap(nn.Module):
         dtype = torch.promote_types(torch.promote_types(x.dtype, self.omega.dtype), torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             log_scale, phi = self.feature.scaled(x.to(dtype), self.omega.to(dtype))
+            if self.weights is not None:
+                phi = phi * (self.omega.shape[1] * self.weights.to(dtype)).sqrt()[:, None, None]
         return log_scale - 0.5 * math.log(self.omega.shape[1]), phi.flatten(-2)
 
     def freeze(self) -> FeatureMap:
@@ -117,7 +126,7 @@ class FeatureMap(nn.Module):
     def load_omega(self, omega: Any) -> FeatureMap:
         """Copy particles (particle, particle_dim), shared by all heads, or (heads, particle, particle_dim) into `omega`; returns self.
 
-        NumPy or torch, any float type; the values are rounded to the parameter's type.
+        NumPy or torch, any float type; the values are rounded to the parameter's type. Weights become equal.
 
         Raises
         ------
@@ -125,6 +134,8 @@ class FeatureMap(nn.Module):
             On another shape, NaN or infinity.
         """
         self.omega.copy_(_per_head(omega, tuple(self.omega.shape)))
+        if self.weights is not None:
+            self.weights.fill_(1 / self.omega.shape[1])
         return self
 
     def extra_repr(self) -> str:
@@ -139,6 +150,7 @@ def feature_map(
     n_features: int,
     heads: int = 1,
     omega: Any = None,
+    weights: Any = None,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
     dtype: torch.dtype | None = None,
@@ -157,6 +169,8 @@ def feature_map(
         Haar-distributed directions with chi(dim) lengths (Choromanski et al. 2021), each row still N(0, I). Phases are uniform on
         [0, 2 pi). In units of scaled inputs N(0, I) is the proposal that makes "favor" unbiased for exp(scale q.k) and "fourier" for
         the Gaussian kernel exp(-scale |q - k|^2 / 2).
+    weights : of given particles, (particle,) or (heads, particle), at least 0 and summing to 1 as `particles.load_measure` returns them;
+        feature k is multiplied by sqrt(M weights_k). Equal ones if None.
     temperature : divisor of omega.x (tau in the paper); only for maps that have one.
     generator : source of the first draw; torch's default generator if None.
     dtype : of the parameter; torch's default if None.
@@ -165,7 +179,8 @@ def feature_map(
     Raises
     ------
     ValueError
-        On an unknown name or option, an n_features that is no multiple of the feature's width, or an omega of another shape.
+        On an unknown name or option, an n_features that is no multiple of the feature's width, an omega of another shape, or
+        weights that do not fit it.
     """
     feature, orthogonal = _feature(name, temperature, options)
     dim, n_features, heads = count(dim, "dim"), count(n_features, "n_features"), count(heads, "heads")
@@ -174,7 +189,9 @@ def feature_map(
     shape = (heads, n_features // feature.width, feature.particle_dim(dim))
     dtype = torch.get_default_dtype() if dtype is None else dtype
     first = _draw(shape, dim, orthogonal, generator) if omega is None else _per_head(omega, shape)
-    return FeatureMap(name, feature, first.to(dtype))
+    if weights is not None and omega is None:
+        raise ValueError(f"weights belong to particles: give omega with them, got omega=None and weights={weights!r}")
+    return FeatureMap(name, feature, first.to(dtype), None if weights is None else _weights(weights, shape[:2]).to(dtype))
 
 
 def _feature(name: str, temperature: float, options: dict[str, Any]) -> tuple[Feature, bool]:
@@ -192,14 +209,23 @@ def _feature(name: str, temperature: float, options: dict[str, Any]) -> tuple[Fe
     return cls(**(defaults | options)), orthogonal
 
 
-def _per_head(omega: Any, shape: tuple[int, ...]) -> Tensor:
-    """A copy of checked particles with a head axis."""
-    omega = as_omega(omega)
-    if tuple(omega.shape) not in (shape, shape[1:]):
-        raise ValueError(f"omega must have shape {shape} or {shape[1:]}, got {tuple(omega.shape)}")
-    if isinstance(omega, np.ndarray):
-        omega = torch.from_numpy(np.array(omega, dtype=omega.dtype.newbyteorder("=")))
-    return omega.detach().expand(shape)
+def _per_head(array: Any, shape: tuple[int, ...], name: str = "omega") -> Tensor:
+    """Checked numbers, of particles or of weights, with a head axis; never the user's own memory if that is NumPy's."""
+    array = as_float(array, name)
+    if tuple(array.shape) not in (shape, shape[1:]):
+        raise ValueError(f"{name} must have shape {shape} or {shape[1:]}, got {tuple(array.shape)}")
+    if isinstance(array, np.ndarray):
+        array = torch.from_numpy(array.copy())
+    return array.detach().expand(shape)
+
+
+def _weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
+    """Checked weights (heads, particle)."""
+    weights = _per_head(weights, shape, "weights")
+    sums = weights.double().sum(-1)
+    if bool((weights < 0).any()) or bool(((sums - 1).abs() > 1e-5).any()):
+        raise ValueError(f"weights must be at least 0 and sum to 1, got a smallest of {float(weights.min())} and sums {sums.tolist()}")
+    return weights
 
 
 def _draw(shape: tuple[int, ...], dim: int, orthogonal: bool, generator: torch.Generator | None) -> Tensor:

@@ -8,7 +8,9 @@ import torch
 from scipy import stats
 
 import attention
-from attention import FeatureMap, feature_map
+from attention import FeatureMap, feature_map, kernel_attention
+from particles import load_measure, save_measure
+from particles.features import FourierPair, PositiveExponential, Softplus
 
 NAMES = ["favor", "softplus", "porf-softplus", "softmaxfeat", "fourier", "phase", "elu"]
 
@@ -193,6 +195,42 @@ def test_omega_given_at_construction():
     assert feature_map("favor", dim=5, n_features=6, omega=given, dtype=torch.float64).omega.dtype == torch.float64
 
 
+@pytest.mark.parametrize(("name", "feature"), [("fourier", FourierPair()), ("softplus", Softplus()), ("favor", PositiveExponential())])
+def test_a_saved_measure_enters_attention_as_the_same_kernel(name, feature, tmp_path):
+    omega, x, y = points(4, 5).numpy(), points(1, 2, 7, 5, seed=1), points(1, 2, 6, 5, seed=2)
+    uneven = np.array([0.1, 0.0, 0.6, 0.3])
+    for weights in (None, uneven):
+        save_measure(tmp_path / "measure", omega, feature, weights=weights, overwrite=True)
+        measure = load_measure(tmp_path / "measure")
+        options = {"renormalise": False} if name == "softplus" else {}
+        size = 4 * measure.feature.width
+        fm = feature_map(name, dim=5, n_features=size, omega=measure.omega, weights=measure.weights, dtype=torch.float64, **options)
+        assert fm.feature == measure.feature
+        each = [measure.feature.kernel(x.numpy(), y.numpy(), measure.omega[k : k + 1]) for k in range(4)]
+        expected = sum(weight * kernel for weight, kernel in zip(measure.weights, each))
+        np.testing.assert_allclose((true_features(fm, x) @ true_features(fm, y).mT).detach().numpy(), expected, rtol=1e-12, atol=1e-14)
+        if weights is None:
+            np.testing.assert_allclose(expected, measure.feature.kernel(x.numpy(), y.numpy(), measure.omega), rtol=1e-12, atol=1e-14)
+        v = points(1, 2, 6, 3, seed=3)
+        out = kernel_attention(x, y, v, fm, scale=1.0, normalise="count").detach().numpy()
+        np.testing.assert_allclose(out, expected @ v.numpy() / 6, rtol=1e-12, atol=1e-14)
+
+
+def test_weights_are_kept_by_head_saved_and_reset_with_new_particles(tmp_path):
+    weights = np.array([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])
+    weights.flags.writeable = False
+    fm = made(n_features=3, heads=2, omega=points(3, 5), weights=weights)
+    x = points(1, 2, 4, 5)
+    plain = made(n_features=3, heads=2, omega=points(3, 5))
+    expected = true_features(plain, x) * torch.from_numpy(3 * weights).sqrt()[:, None]
+    torch.testing.assert_close(true_features(fm, x), expected, rtol=1e-6, atol=0)  # weights are rounded to float32 at first
+    fresh = made(n_features=3, heads=2, omega=points(3, 5, seed=9), weights=np.full(3, 1 / 3))
+    fresh.load_state_dict(fm.state_dict(), strict=True)
+    assert torch.equal(true_features(fresh, x), true_features(fm, x))
+    assert not fm.weights.requires_grad
+    torch.testing.assert_close(true_features(fm.load_omega(points(3, 5)), x), true_features(plain, x), rtol=1e-6, atol=0)
+
+
 def test_each_head_uses_its_own_particles():
     fm, x = made("softplus"), points(2, 3, 4, 5)
     together = true_features(fm, x)
@@ -235,6 +273,11 @@ def test_small_features_keep_their_relative_accuracy_in_bfloat16(name):
         ("favor", {"omega": np.full((6, 5), np.nan)}, "omega must be finite"),
         ("favor", {"omega": np.ones((2, 6, 5))}, "omega"),
         ("favor", {"omega": "omega.npy"}, "omega"),
+        ("favor", {"weights": np.full(6, 1 / 6)}, "give omega with them"),
+        ("favor", {"omega": np.ones((6, 5)), "weights": np.full(5, 0.2)}, r"weights must have shape \(3, 6\) or \(6,\), got \(5,\)"),
+        ("favor", {"omega": np.ones((6, 5)), "weights": np.ones(6)}, "weights must be at least 0 and sum to 1.*6.0"),
+        ("favor", {"omega": np.ones((6, 5)), "weights": [2.0, -1.0, 0, 0, 0, 0]}, "weights must be at least 0.*-1.0"),
+        ("favor", {"omega": np.ones((6, 5)), "weights": np.full(6, np.nan)}, "weights must be finite"),
     ],
 )
 def test_bad_arguments_are_named(name, options, message):
