@@ -54,6 +54,8 @@ def as_float(array: Any, name: str) -> Array:
 
 def _real_numpy(array: Any, name: str) -> np.ndarray:
     """A floating point array in the machine's byte order; ValueError names the argument."""
+    if np.ma.is_masked(array):
+        raise ValueError(f"{name} must have no masked values, got {array!r}")
     try:
         array = np.asarray(array)
     except ValueError:

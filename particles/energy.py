@@ -8,6 +8,7 @@ torch; values are float64 of omega's leading shape, gradients have omega's shape
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -84,7 +85,10 @@ class Sum(Energy):
 
     term = "sum"
 
-    def __init__(self, energies: tuple[Energy, ...]) -> None:
+    def __init__(self, energies: Iterable[Energy]) -> None:
+        energies = tuple(energies)
+        if not energies or not all(isinstance(e, Energy) for e in energies):
+            raise ValueError(f"energies must be one or more Energy objects, got {energies!r}")
         self.energies: tuple[Energy, ...] = tuple(part for e in energies for part in (e.energies if isinstance(e, Sum) else (e,)))
 
     @property

@@ -5,8 +5,8 @@ energies coincident, min_gap (chain, step). Coordinates: the saved step numbers,
 where the value is a string): schema, energy, domain, sampler, seed, save_every, array, dtype, device, versions, created.
 
 The store holds arrays of their final length, so that frames only ever add chunk files, never change metadata. Of each chunk the
-`step` coordinate is written last: a frame is valid when its step is not -1. zarr replaces chunk files atomically. `open_trajectory`
-shows the valid frames only; opened by xarray alone, a run that ended early has steps of -1 after them.
+`step` coordinate is written last: a frame is valid when its step is not -1. zarr replaces chunk files atomically (since
+3.1.3). `open_trajectory` shows the valid frames only; opened by xarray alone, a run that ended early has steps of -1 after them.
 """
 
 from __future__ import annotations

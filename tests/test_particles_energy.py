@@ -403,6 +403,18 @@ def test_bad_input_is_named(make, words):
         make()
 
 
+def test_a_sum_is_of_energies():
+    for wrong in ((), (Quadratic(1.0), None)):
+        with pytest.raises(ValueError, match="energies must be one or more"):
+            Sum(wrong)
+
+
+def test_masked_values_are_refused():
+    with pytest.raises(ValueError, match="omega must have no masked values"):
+        Quadratic(1.0).value(np.ma.masked_less(particles(4, 2), 0))
+    assert float(Quadratic(1.0).value(np.ma.array(np.ones((4, 2))))) == 1
+
+
 def test_adding_something_else_is_a_type_error():
     with pytest.raises(TypeError):
         Quadratic(1.0) + 1.0

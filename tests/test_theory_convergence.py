@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 from scipy.optimize import linear_sum_assignment
 from scipy.special import ndtri
 from scipy.stats import norm
@@ -78,6 +80,18 @@ def test_sliced_distance_of_a_shift():
     expected = np.linalg.norm(shift) / np.sqrt(3)  # E (direction . shift)^2 = |shift|^2 / dim
     assert sliced_wasserstein2(a, a + shift, n_projections=4000, rng=1) == pytest.approx(expected, rel=0.03)
     assert sliced_wasserstein2(a, a[::-1], rng=1) == pytest.approx(0, abs=1e-12)
+
+
+def test_distances_of_equal_and_shifted_clouds_of_any_precision():
+    """The same cloud is at distance 0 whatever its dtype; a shifted one at the length of the shift."""
+    double = np.random.default_rng(2).normal(size=40).astype(np.float32).astype(np.float64)
+    for a, b in ((double, double[::-1]), (double.astype(np.float32), double), (pd.Series(double), xr.DataArray(double))):
+        weights = np.full(40, 1 / 40, np.float32)
+        assert wasserstein2(a, b, a_weights=weights) == pytest.approx(0, abs=1e-12)
+        assert wasserstein2(np.asarray(a) + np.float32(0.75), b) == pytest.approx(0.75, abs=1e-6)
+    whole = np.arange(5)
+    whole.flags.writeable = False
+    assert wasserstein2(whole, whole + 2) == pytest.approx(2)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.8])

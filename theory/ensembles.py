@@ -60,7 +60,8 @@ def second_moment(dim: int, beta: float, kappa: float, strength: float, s: float
     """E (1/n) sum |x|^2 = dim/(beta kappa) + strength/(2 kappa) for the log gas: any dim, any n >= 2, no wall.
 
     For s != 0 the virial identity needs `pair_moment` = E of the mean over pairs of |x_k - x_l|^-s:
-    dim/(beta kappa) + |s| strength pair_moment/(2 kappa). Softening or a length breaks neither sign nor factor but the identity itself.
+    dim/(beta kappa) + |s| strength pair_moment/(2 kappa). An interaction with a length has its distances measured in it; softening
+    breaks the identity.
 
     Raises
     ------
