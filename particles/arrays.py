@@ -75,13 +75,15 @@ def _real_torch(array: Any, name: str) -> Any:
 
 
 def as_omega(omega: Any, *, dim: int | None = None, name: str = "omega") -> Array:
-    """Particles as a float array of shape (particle, dim) or (chain, particle, dim).
+    """Particles as a float array of shape (particle, dim) or (chain, particle, dim); a labelled array's axes are found by name.
 
     Raises
     ------
     ValueError
         On a wrong number of axes, an empty axis, a wrong `dim`, NaN or infinity.
     """
+    if {"particle", "dim"} <= set(getattr(omega, "dims", ())):
+        omega = omega.transpose(..., "particle", "dim")
     omega = as_float(omega, name)
     if omega.ndim not in (2, 3) or 0 in tuple(omega.shape):
         raise ValueError(f"{name} must have shape (particle, dim) or (chain, particle, dim), none of them 0, got {tuple(omega.shape)}")

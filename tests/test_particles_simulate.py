@@ -116,6 +116,14 @@ def test_kinds_of_start(kind):
     assert np.array_equal(grid, np.stack(np.meshgrid([-1, 1], [-1, 0, 1]), -1).reshape(-1, 2))
 
 
+def test_a_labelled_start_is_read_by_the_names_of_its_axes():
+    labelled = gas(n_steps=5).omega.isel(step=-1)
+    expected = gas(labelled.values)
+    assert_same(gas(labelled.transpose("dim", "chain", "particle")), expected)
+    with pytest.raises(ValueError, match="omega must have shape"):
+        gas(gas(n_steps=5).omega)
+
+
 def test_rng_may_be_a_generator():
     assert_same(gas(rng=np.random.default_rng(5)), gas(rng=int(np.random.default_rng(5).integers(2**63))))
 
