@@ -19,7 +19,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from attention.finetune import checked_labels
+from attention.finetune import check_batches, check_model, checked_labels
 from attention.model import Batch, Transformer, masked_mean, seed_from
 from particles.alignment import Alignment, CentredAlignment
 from particles.arrays import count
@@ -67,6 +67,8 @@ def align(
 
     Parameters
     ----------
+    batches : re-iterable of batches
+        Read once per layer; see `attention.model` for a batch.
     targets : "labels"
         The only target so far.
     energy : callable (x (row, dim), y (row,), feature) -> Energy, optional
@@ -97,10 +99,16 @@ def align(
     FileExistsError
         If `store` is a file or a folder that holds something; it is left untouched.
     """
+    check_model(model)
+    check_batches(batches, "batches")
     if targets != "labels":
         raise ValueError(f"targets must be 'labels', got {targets!r}")
     if not model.feature_maps:
         raise ValueError("model must have kernel attention to be aligned, got softmax attention")
+    if energy is not None and not callable(energy):
+        raise ValueError(f"energy must be a function of (x, y, feature), got {energy!r}")
+    if domain is not None and not hasattr(domain, "project"):
+        raise ValueError(f"domain must be a domain of `particles`, got {domain!r}")
     n_steps, max_sequences = count(n_steps, "n_steps"), count(max_sequences, "max_sequences")
     seed, start = seed_from(rng), time.perf_counter()
     folder = _new_folder(store)
@@ -207,7 +215,8 @@ def _standardise(points: np.ndarray, labels: np.ndarray, parts: tuple[np.ndarray
 def _laws(sample: _Points, feature: Feature, omega: np.ndarray, energy: Any, domain: Any, sampler: Any) -> tuple[Any, Any, Any]:
     """Energy, domain and sampler of one head, the user's where given."""
     built = default_energy(sample.x, sample.y, feature, len(omega)) if energy is None else energy(sample.x, sample.y, feature)
-    return built, domain or default_domain(omega.shape[1], feature), sampler or default_sampler(feature)
+    domain = default_domain(omega.shape[1], feature) if domain is None else domain
+    return built, domain, default_sampler(feature) if sampler is None else sampler
 
 
 def _align_head(
@@ -248,6 +257,8 @@ def _key(seed: int, layer: int, head: int) -> int:
 def _new_folder(store: str | os.PathLike | None) -> Path | None:
     if store is None:
         return None
+    if not isinstance(store, str | os.PathLike):
+        raise ValueError(f"store must be a path, got {store!r}")
     folder = Path(store)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"store must be a new or empty folder, got {str(store)!r}")

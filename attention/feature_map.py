@@ -103,8 +103,8 @@ class FeatureMap(nn.Module):
         """
         if role not in ("query", "key"):
             raise ValueError(f"role must be 'query' or 'key', got {role!r}")
-        if x.ndim != 4 or (self.heads != 1 and self.heads != x.shape[1]):
-            raise ValueError(f"x must have shape (batch, {self.heads}, time, dim), got {tuple(x.shape)}")
+        if not isinstance(x, Tensor) or x.ndim != 4 or (self.heads != 1 and self.heads != x.shape[1]):
+            raise ValueError(f"x must have shape (batch, {self.heads}, time, dim), got {described(x)}")
         dtype = torch.promote_types(torch.promote_types(x.dtype, self.omega.dtype), torch.float32)
         with torch.autocast(x.device.type, enabled=False):
             log_scale, phi = self.feature.scaled(x.to(dtype), self.omega.to(dtype))
@@ -188,15 +188,24 @@ def feature_map(
         raise ValueError(f"n_features must be a multiple of {feature.width} for {name!r}, got {n_features}")
     shape = (heads, n_features // feature.width, feature.particle_dim(dim))
     dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise ValueError(f"dtype must be a real floating-point torch dtype, got {dtype!r}")
+    if not isinstance(generator, torch.Generator | None):
+        raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
     first = _draw(shape, dim, orthogonal, generator) if omega is None else _per_head(omega, shape)
     if weights is not None and omega is None:
         raise ValueError(f"weights belong to particles: give omega with them, got omega=None and weights={weights!r}")
     return FeatureMap(name, feature, first.to(dtype), None if weights is None else _weights(weights, shape[:2]).to(dtype))
 
 
+def described(value: Any) -> str:
+    """What a message says that it got: type and shape of a tensor, the class of anything else."""
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
 def _feature(name: str, temperature: float, options: dict[str, Any]) -> tuple[Feature, bool]:
     """The particles' feature of a name and its options, and whether its first draw is orthogonal."""
-    if name not in _MAPS:
+    if not isinstance(name, str) or name not in _MAPS:
         raise ValueError(f"name must be one of {sorted(_MAPS)}, got {name!r}")
     cls, orthogonal = _MAPS[name]
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ import xarray as xr
 from torch import Tensor
 from torch.nn import functional as F
 
-from attention.model import Batch, Transformer, _in_range, seed_from, seeded
-from particles.arrays import count, positive
+from attention.feature_map import described
+from attention.model import Batch, Transformer, _in_range, entry, is_integer, seed_from, seeded
+from particles.arrays import count, flag, positive
 
 _COLUMNS = ("train_loss", "validation_loss", "accuracy", "seconds")
 
@@ -73,6 +74,9 @@ def finetune(
     FloatingPointError
         If a loss is not finite; the message names epoch and batch.
     """
+    check_model(model)
+    if validation is not None:
+        check_batches(validation, "validation")
     settings = _settings(freeze_omega, n_epochs, lr, omega_lr, weight_decay, clip, warmup, seed_from(rng))
     settings["model"] = asdict(model.config)
     n_batches = _count_batches(batches)
@@ -121,11 +125,9 @@ def evaluate(model: Transformer, batches: Iterable[Batch]) -> tuple[float, float
 
 def checked_labels(batch: Batch, n_classes: int) -> Tensor:
     """The batch's labels (batch,) as int64; ValueError if they are missing, not integers, of a wrong length, or outside [0, n_classes)."""
-    if "labels" not in batch:
-        raise ValueError(f"batch must have the key 'labels', got {sorted(batch)}")
-    labels = batch["labels"]
-    if labels.is_floating_point() or labels.is_complex() or tuple(labels.shape) != tuple(batch["tokens"].shape[:1]):
-        raise ValueError(f"labels must be integers of shape {tuple(batch['tokens'].shape[:1])}, got {labels.dtype} {tuple(labels.shape)}")
+    labels, shape = entry(batch, "labels"), tuple(entry(batch, "tokens").shape[:1])
+    if not is_integer(labels) or tuple(labels.shape) != shape:
+        raise ValueError(f"labels must be integers of shape {shape}, got {described(labels)}")
     _in_range(labels, n_classes, "labels")
     return labels.long()
 
@@ -139,7 +141,7 @@ def _train_epoch(model: Transformer, batches: Iterable[Batch], optimiser: Any, s
         labels = checked_labels(batch, model.config.n_classes)
         loss = F.cross_entropy(model(batch), labels)
         if not bool(torch.isfinite(loss)):
-            raise FloatingPointError(f"the training loss is {float(loss)} in epoch {epoch}, batch {index}")
+            raise FloatingPointError(f"the training loss is {float(loss.detach())} in epoch {epoch}, batch {index}")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
@@ -180,7 +182,7 @@ def _settings(
     if freeze_omega and omega_lr is not None:
         raise ValueError(f"omega_lr is the rate of released particles: it needs freeze_omega=False, got omega_lr={omega_lr!r}")
     return {
-        "freeze_omega": bool(freeze_omega),
+        "freeze_omega": flag(freeze_omega, "freeze_omega"),
         "n_epochs": count(n_epochs, "n_epochs"),
         "lr": lr,
         "omega_lr": lr if omega_lr is None else positive(omega_lr, "omega_lr"),
@@ -191,10 +193,23 @@ def _settings(
     }
 
 
+def check_model(model: Any) -> None:
+    """ValueError unless `model` is a Transformer."""
+    if not isinstance(model, Transformer):
+        raise ValueError(f"model must be a Transformer, got {described(model)}")
+
+
+def check_batches(batches: Any, name: str) -> None:
+    """ValueError unless `batches` can be iterated, more than once, and is not itself a batch."""
+    if not isinstance(batches, Iterable) or isinstance(batches, Mapping):
+        raise ValueError(f"{name} must be an iterable of batches, got {described(batches)}")
+    if iter(batches) is batches:
+        raise ValueError(f"{name} must be iterable more than once (a list or a loader), got the one-shot {type(batches).__name__}")
+
+
 def _count_batches(batches: Iterable[Batch]) -> int:
     """How many batches an epoch has; ValueError if none, or if the iterable can be read only once."""
-    if iter(batches) is batches:
-        raise ValueError(f"batches must be iterable more than once (a list or a loader), got the one-shot {type(batches).__name__}")
+    check_batches(batches, "batches")
     n_batches = len(batches) if isinstance(batches, Sized) else sum(1 for _ in batches)
     if n_batches == 0:
         raise ValueError("batches must hold at least one batch, got none")
@@ -203,6 +218,8 @@ def _count_batches(batches: Iterable[Batch]) -> int:
 
 def _load(path: str | os.PathLike | None, model: Transformer, optimiser: Any, schedule: Any, settings: dict) -> dict[str, list[float]]:
     """The history so far; model, optimiser and schedule are set to the checkpoint's state if there is one."""
+    if not isinstance(path, str | os.PathLike | None):
+        raise ValueError(f"checkpoint must be a path, got {path!r}")
     if path is not None and not Path(path).parent.is_dir():
         raise ValueError(f"checkpoint must be in a folder that exists, got {str(path)!r}")
     if path is None or not Path(path).exists():
@@ -257,4 +274,6 @@ def _device(model: Transformer) -> torch.device:
 
 
 def _on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    return {name: value.to(device) for name, value in batch.items()}
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batch must be a dict of tensors, got {described(batch)}")
+    return {name: entry(batch, name).to(device) for name in batch}

@@ -22,9 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from attention.feature_map import FeatureMap
+from attention.feature_map import FeatureMap, described
 from particles.arrays import count as as_count
-from particles.arrays import positive
+from particles.arrays import flag, positive
 
 _BLOCK = 512  # tokens whose features exist at the same time
 _STORED = 4096  # tokens up to which features are kept for the backward pass
@@ -102,7 +102,8 @@ def kernel_attention(
     q, k, v : (batch, head, time, dim), any float types and strides. Features and sums are computed in float32 at least, autocast or not;
         the output has v's type.
     feature_map : maps scale^(1/2) q and scale^(1/2) k to features.
-    is_causal : query i sees key j when j <= i + (number of keys) - (number of queries): aligned bottom-right, as a cache needs.
+    is_causal : query i sees key j when j <= i + (number of keys) - (number of queries): aligned bottom-right, as a cache needs. A later
+        key or value of any finite size changes no bit of an earlier row; one that is not finite spoils the rows of its chunk.
     key_mask : (batch, key), True = attend. What a masked key or value holds, NaN included, changes neither outputs nor gradients, and
         its own gradient is 0. A query that is not finite gets NaN in its own row; with a mask it disturbs no gradient of other rows.
     scale : factor of q.k as in torch's SDPA; dim**-0.5 if None.
@@ -129,7 +130,11 @@ def kernel_attention(
         On shapes that do not fit, a mask that is not boolean (batch, key), an empty time axis, more queries than keys in a causal call, a
         scale that is not positive, an unknown normaliser or a state of another shape.
     """
-    _check(q, k, v, is_causal, key_mask)
+    _check(q, k, v, flag(is_causal, "is_causal"), key_mask)
+    if not isinstance(feature_map, torch.nn.Module):
+        raise ValueError(f"feature_map must be a FeatureMap, got {feature_map!r}")
+    if not isinstance(state, State | None):
+        raise ValueError(f"state must be a State or None, got a {type(state).__name__}")
     if normalise not in (*_NORMALISE, "default"):
         raise ValueError(f"normalise must be one of {_NORMALISE}, got {normalise!r}")
     dtype = torch.float32
@@ -144,7 +149,7 @@ def kernel_attention(
         sums, seen = _start(call, q, v, state)
         out, sums = (_causal if is_causal else _bidirectional)(call, q, k, v, key_mask, sums, seen)
     out = (out if finite is None else out.where(finite, math.nan)).to(v.dtype)
-    if not return_state:
+    if not flag(return_state, "return_state"):
         return out
     seen = seen + (k.shape[2] if key_mask is None else key_mask.sum(-1))
     return out, State(sums.sums[..., :-1], sums.sums[..., -1], sums.top, seen)
@@ -152,17 +157,19 @@ def kernel_attention(
 
 def _check(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, key_mask: Tensor | None) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.ndim != 4 or not tensor.is_floating_point() or 0 in tensor.shape:
-            raise ValueError(f"{name} must be float (batch, head, time, dim), none of them 0, got {tensor.dtype} {tuple(tensor.shape)}")
+        if not isinstance(tensor, Tensor) or tensor.ndim != 4 or not tensor.is_floating_point() or 0 in tensor.shape:
+            raise ValueError(f"{name} must be float (batch, head, time, dim), none of them 0, got {described(tensor)}")
     if k.shape[:2] != q.shape[:2] or k.shape[3] != q.shape[3]:
         raise ValueError(f"k must have q's batch, head and dim, got k {tuple(k.shape)} and q {tuple(q.shape)}")
     if v.shape[:3] != k.shape[:3]:
         raise ValueError(f"v must have k's batch, head and time, got v {tuple(v.shape)} and k {tuple(k.shape)}")
     if is_causal and q.shape[2] > k.shape[2]:
         raise ValueError(f"a causal q must not be longer than k, got {q.shape[2]} queries and {k.shape[2]} keys")
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (k.shape[0], k.shape[2])):
+    if key_mask is None:
+        return
+    if not isinstance(key_mask, Tensor) or key_mask.dtype != torch.bool or key_mask.shape != (k.shape[0], k.shape[2]):
         raise ValueError(
-            f"key_mask must be bool (batch, key) = {(k.shape[0], k.shape[2])}, got {key_mask.dtype} {tuple(key_mask.shape)}; "
+            f"key_mask must be bool (batch, key) = {(k.shape[0], k.shape[2])}, got {described(key_mask)}; "
             "linear attention cannot take a mask of single query-key pairs"
         )
 
@@ -173,8 +180,10 @@ def _start(call: _Call, q: Tensor, v: Tensor, state: State | None) -> tuple[_Sum
     if state is None:
         zeros = torch.zeros(*lead, v.shape[-1] + 1, dtype=call.dtype, device=q.device)
         return _Sums(zeros, zeros.new_full(lead[:2], -math.inf)), torch.zeros(q.shape[0], dtype=torch.int64, device=q.device)
-    if state.context.shape != (*lead, v.shape[-1]):
-        raise ValueError(f"state must have context of shape {(*lead, v.shape[-1])}, got {tuple(state.context.shape)}")
+    shapes = ((*lead, v.shape[-1]), lead, lead[:2], lead[:1])
+    for name, field, shape in zip(State._fields, state, shapes):
+        if not isinstance(field, Tensor) or field.shape != shape:
+            raise ValueError(f"state must have {name} of shape {shape}, got {described(field)}")
     sums = torch.cat((state.context, state.key_sum[..., None]), -1).to(call.dtype)
     return _Sums(sums, state.log_scale.to(call.dtype)), state.count
 

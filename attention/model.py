@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention.feature_map import FeatureMap, feature_map
+from attention.feature_map import FeatureMap, described, feature_map
 from attention.linear import kernel_attention
 from particles.arrays import count, positive, real
 
@@ -178,6 +178,8 @@ class Transformer(nn.Module):
 
     def __init__(self, config: ModelConfig, *, rng: int | np.random.Generator | torch.Generator = 0) -> None:
         super().__init__()
+        if not isinstance(config, ModelConfig):
+            raise ValueError(f"config must be a ModelConfig, got {config!r}")
         self.config = config
         with seeded(seed_from(rng)):
             generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
@@ -208,6 +210,8 @@ class Transformer(nn.Module):
 
     def queries_keys(self, batch: Batch, layer: int) -> tuple[Tensor, Tensor]:
         """Queries and keys of one layer as they enter its feature map, (batch, head, time, head_dim) each; padding is zero."""
+        if count(layer, "layer", least=0) >= len(self.blocks):
+            raise ValueError(f"layer must be below {len(self.blocks)}, got {layer}")
         x, key_mask = self._embed(batch)
         for block in self.blocks[:layer]:
             x = block(x, key_mask)
@@ -266,23 +270,36 @@ def _feature_map(config: ModelConfig, generator: torch.Generator) -> FeatureMap:
 
 def _checked(batch: Batch, config: ModelConfig) -> tuple[Tensor, Tensor]:
     """`tokens` and `key_mask` of the batch after the checks that `Transformer.forward` lists."""
-    for name in ("tokens", "key_mask"):
-        if name not in batch:
-            raise ValueError(f"batch must have the key {name!r}, got {sorted(batch)}")
-    tokens, key_mask = batch["tokens"], batch["key_mask"]
-    kind = "integers" if config.vocab_size is not None else "real numbers"
+    tokens, key_mask = entry(batch, "tokens"), entry(batch, "key_mask")
     shape = tuple(tokens.shape)
-    n_axes = 2 if config.vocab_size is not None else 3
-    if tokens.is_floating_point() != (n_axes == 3) or len(shape) != n_axes or (n_axes == 3 and shape[-1] != config.input_dim):
-        wanted = "(batch, time)" if n_axes == 2 else f"(batch, time, {config.input_dim})"
-        raise ValueError(f"tokens must be {kind} of shape {wanted}, got {tokens.dtype} {shape}")
+    if config.vocab_size is not None:
+        if not is_integer(tokens) or len(shape) != 2:
+            raise ValueError(f"tokens must be integers of shape (batch, time), got {described(tokens)}")
+    elif not tokens.is_floating_point() or len(shape) != 3 or shape[-1] != config.input_dim:
+        raise ValueError(f"tokens must be real numbers of shape (batch, time, {config.input_dim}), got {described(tokens)}")
     if key_mask.dtype != torch.bool or tuple(key_mask.shape) != shape[:2]:
-        raise ValueError(f"key_mask must be boolean of shape {shape[:2]}, got {key_mask.dtype} {tuple(key_mask.shape)}")
-    if not 1 <= shape[1] <= config.max_length:
-        raise ValueError(f"tokens must have between 1 and max_length={config.max_length} positions, got {shape[1]}")
+        raise ValueError(f"key_mask must be boolean of shape {shape[:2]}, got {described(key_mask)}")
+    if shape[0] < 1 or not 1 <= shape[1] <= config.max_length:
+        raise ValueError(f"tokens must hold a sequence, of 1 to max_length={config.max_length} positions, got shape {shape}")
     if not bool(key_mask.any(-1).all()):
         raise ValueError(f"key_mask must keep at least one token of every row, got {int((~key_mask.any(-1)).sum())} empty rows")
     return tokens, key_mask
+
+
+def entry(batch: Batch, name: str) -> Tensor:
+    """One tensor of a batch; ValueError if the batch is no mapping, or has no such tensor."""
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batch must be a dict of tensors, got {described(batch)}")
+    if name not in batch:
+        raise ValueError(f"batch must have the key {name!r}, got {sorted(batch)}")
+    if not isinstance(batch[name], Tensor):
+        raise ValueError(f"{name} must be a torch tensor, got {described(batch[name])}")
+    return batch[name]
+
+
+def is_integer(values: Tensor) -> bool:
+    """Whether a tensor holds integers (bool is none)."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
 def _in_range(values: Tensor, end: int, name: str) -> None:

@@ -202,6 +202,16 @@ def test_bad_input_is_named():
         align(small(), batches(), targets="teacher", rng=0)
     with pytest.raises(ValueError, match="n_steps"):
         align(small(), batches(), n_steps=0, rng=0)
+    with pytest.raises(ValueError, match="model must be a Transformer"):
+        align("model", batches(), rng=0)
+    with pytest.raises(ValueError, match="batches must be iterable more than once"):
+        align(small(layers=2), iter(batches()), rng=0)
+    for name in ("energy", "domain", "sampler", "store"):
+        with pytest.raises(ValueError, match=f"{name} must be.* got 5"):
+            align(small(), batches(), rng=0, **{name: 5})
+    nan = [{**batch, "tokens": torch.full((len(batch["labels"]), 6, 1), torch.nan)} for batch in batches()]
+    with pytest.raises(ValueError, match="finite"):
+        align(small(vocab_size=None, input_dim=1), nan, rng=0)
     with pytest.raises(ValueError, match="max_sequences"):
         align(small(), batches(), max_sequences=0, rng=0)
     with pytest.raises(ValueError, match="two classes"):

@@ -260,6 +260,9 @@ def test_small_features_keep_their_relative_accuracy_in_bfloat16(name):
     [
         ("performer", {}, "name must be one of .*'favor'.*got 'performer'"),
         (None, {}, "name"),
+        (["favor"], {}, "name must be one of"),
+        ("favor", {"dtype": torch.int64}, "dtype must be a real floating-point.*int64"),
+        ("favor", {"generator": 3}, "generator must be a torch.Generator or None, got 3"),
         ("favor", {"n_features": 0}, "n_features"),
         ("fourier", {"n_features": 7}, "n_features must be a multiple of 2 for 'fourier', got 7"),
         ("favor", {"dim": 0}, "dim"),
@@ -285,7 +288,7 @@ def test_bad_arguments_are_named(name, options, message):
         feature_map(name, **{"dim": 5, "n_features": 6, "heads": 3, **options})
 
 
-@pytest.mark.parametrize("x", [points(3, 4, 5), points(1, 2, 4, 5), points(1, 3, 4, 6)])
+@pytest.mark.parametrize("x", [points(3, 4, 5), points(1, 2, 4, 5), points(1, 3, 4, 6), points(1, 3, 4, 5).numpy()])
 def test_inputs_that_do_not_fit_are_refused(x):
     with pytest.raises(ValueError, match=r"must have"):
         made()(x, role="query")

@@ -156,6 +156,8 @@ def test_predict_returns_probabilities_in_order():
         (torch.full((96,), 2), r"labels must be in \[0, 2\)"),
         (torch.full((96,), -1), r"labels must be in \[0, 2\)"),
         (torch.zeros(96), "labels must be integers"),
+        (torch.zeros(96, dtype=torch.bool), "labels must be integers"),
+        (np.zeros(96, dtype=int), "labels must be a torch tensor"),
         (torch.zeros(96, 1, dtype=torch.long), "labels must be integers"),
     ],
 )
@@ -176,6 +178,23 @@ def test_bad_batches_are_named():
         finetune(small(), iter(batches()), rng=0)
     with pytest.raises(ValueError, match="at least one batch"):
         predict(small(), [])
+    for batches_, got in ((task(), "a dict"), (None, "a NoneType")):
+        with pytest.raises(ValueError, match=f"batches must be an iterable of batches, got {got}"):
+            finetune(small(), batches_, rng=0)
+    with pytest.raises(ValueError, match="batch must be a dict of tensors, got a list"):
+        finetune(small(), [[1, 2]], rng=0)
+    with pytest.raises(ValueError, match="'tokens'"):
+        finetune(small(), [{"labels": task()["labels"]}], rng=0)
+    with pytest.raises(ValueError, match="model must be a Transformer, got a str"):
+        finetune("model", batches(), rng=0)
+
+
+def test_validation_that_can_be_read_only_once_is_refused_before_training():
+    model = small()
+    for validation, message in ((iter(batches()), "more than once"), (5, "got a int")):
+        with pytest.raises(ValueError, match=f"validation.*{message}"):
+            finetune(model, batches(), validation=validation, rng=0)
+    assert torch.equal(model.head.weight, small().head.weight)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +208,8 @@ def test_bad_batches_are_named():
         ({"clip": float("nan")}, "clip"),
         ({"warmup": 1.5}, "warmup"),
         ({"rng": -1}, "rng"),
+        ({"freeze_omega": "no"}, "freeze_omega must be True or False, got 'no'"),
+        ({"checkpoint": 5}, "checkpoint must be a path, got 5"),
     ],
 )
 def test_bad_settings_are_named(options, message):

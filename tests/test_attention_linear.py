@@ -314,6 +314,10 @@ def test_a_state_of_another_shape_is_refused():
     _, state = kernel_attention(*inputs(4), made(n_features=8), return_state=True)
     with pytest.raises(ValueError, match="state must have context of shape"):
         kernel_attention(*inputs(4), made(), state=state)
+    _, state = kernel_attention(*inputs(4), made(), return_state=True)
+    for name in State._fields:
+        with pytest.raises(ValueError, match=f"state must have {name} of shape"):
+            kernel_attention(*inputs(4), made(), state=state._replace(**{name: getattr(state, name)[:1]}))
 
 
 # Identities
@@ -546,6 +550,13 @@ def test_causal_gradient_with_keys_of_falling_size():
         ({"normalise": "l2"}, "normalise must be one of .* got 'l2'"),
         ({"chunk_size": 0}, "chunk_size"),
         ({"feature_map": made(dim=6)}, "omega must have"),
+        ({"feature_map": "softplus"}, "feature_map must be a FeatureMap, got 'softplus'"),
+        ({"q": torch.ones(2, 3, 4, 5).numpy()}, "q must be float.*got a ndarray"),
+        ({"q": torch.ones(2, 3, 4, 5, dtype=torch.complex64)}, "q must be float.*complex64"),
+        ({"is_causal": "no"}, "is_causal must be True or False, got 'no'"),
+        ({"return_state": 1}, "return_state must be True or False, got 1"),
+        ({"key_mask": [[True] * 4] * 2}, "key_mask must be bool.*got a list"),
+        ({"state": (1, 2)}, "state must be a State or None, got a tuple"),
         ({"feature_map": made(heads=2)}, "x must have shape"),
     ],
 )

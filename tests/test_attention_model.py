@@ -180,8 +180,9 @@ def test_bad_settings_are_named(changes, message):
 
 
 def test_an_unknown_kernel_is_refused():
-    with pytest.raises(ValueError, match="nonsense"):
-        Transformer(config("nonsense"))
+    for attention in ("nonsense", ["softplus"]):
+        with pytest.raises(ValueError, match="name must be one of"):
+            Transformer(config(attention))
 
 
 @pytest.mark.parametrize(
@@ -189,6 +190,10 @@ def test_an_unknown_kernel_is_refused():
     [
         ({"tokens": torch.zeros(4, 7)}, "tokens must be integers"),
         ({"tokens": torch.zeros(4, 7, 5)}, "tokens must be integers"),
+        ({"tokens": torch.ones(4, 7, dtype=torch.bool)}, "tokens must be integers"),
+        ({"tokens": np.zeros((4, 7), dtype=int)}, "tokens must be a torch tensor, got a ndarray"),
+        ({"tokens": torch.zeros(0, 7, dtype=torch.long), "key_mask": torch.ones(0, 7, dtype=torch.bool)}, "tokens must hold a sequence"),
+        ({"tokens": torch.zeros(4, 0, dtype=torch.long), "key_mask": torch.ones(4, 0, dtype=torch.bool)}, "tokens must hold a sequence"),
         ({"tokens": torch.full((4, 7), 20)}, "tokens must be in"),
         ({"tokens": torch.full((4, 7), -1)}, "tokens must be in"),
         ({"key_mask": torch.ones(4, 7)}, "key_mask must be boolean"),
@@ -205,6 +210,13 @@ def test_bad_batches_are_named(changes, message):
 def test_missing_keys_and_wrong_vectors_are_named():
     with pytest.raises(ValueError, match="key_mask"):
         Transformer(config())({"tokens": words()["tokens"]})
+    with pytest.raises(ValueError, match=r"batch must be a dict of tensors, got torch\.int64"):
+        Transformer(config())(words()["tokens"])
+    with pytest.raises(ValueError, match="config must be a ModelConfig"):
+        Transformer({"n_classes": 2})
+    for layer in (1, -1, 0.0):
+        with pytest.raises(ValueError, match="layer"):
+            Transformer(config()).queries_keys(words(), layer)
     with pytest.raises(ValueError, match="real numbers"):
         Transformer(config(vocab_size=None, input_dim=5))(words())
     with pytest.raises(ValueError, match=r"\(batch, time, 6\)"):
