@@ -244,8 +244,10 @@ def naive_gradient(state, trap, riesz):
 
 
 @pytest.mark.parametrize("energy", [GAS, Quadratic(1.3) + Riesz(1.5, 0.4, softening=0.1)], ids=["log", "softened"])
-def test_numba_torch_and_naive_agree_for_20_steps(energy):
-    omega, ball, sampler = start(), Ball(1.2, 2), Langevin(0.02, 4.0)
+@pytest.mark.parametrize("scheme", ["projected", "reflected"])
+def test_numba_torch_and_naive_agree_for_20_steps(energy, scheme):
+    omega, ball, sampler = start(), Ball(1.2, 2), Langevin(0.02, 4.0, scheme=scheme)
+    into = naive.project_ball if scheme == "projected" else naive.reflect_ball
     by_numba = simulate(omega, energy, ball, sampler, n_steps=20, rng=3).omega.values
     by_torch = simulate(torch.from_numpy(omega), energy, ball, sampler, n_steps=20, rng=3).omega.values
     np.testing.assert_allclose(by_torch, by_numba, rtol=1e-10, atol=1e-12)
@@ -255,7 +257,7 @@ def test_numba_torch_and_naive_agree_for_20_steps(energy):
         for step in range(20):
             gradient = naive_gradient(state, trap, riesz)
             noise = normal((3, chain, step), state.shape)
-            state = naive.langevin_step(state, gradient, noise, 0.02, 4.0, lambda w: naive.project_ball(w, 1.2))
+            state = naive.langevin_step(state, gradient, noise, 0.02, 4.0, lambda w: into(w, 1.2))
         np.testing.assert_allclose(by_numba[chain, -1], state, rtol=1e-10, atol=1e-12)
 
 
