@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from particles.arrays import count, positive
+from particles.arrays import count, generator, positive
 
 PRODUCT_LAWS = ("laplace", "cauchy")
 ISOTROPIC_LAWS = ("gaussian", "matern")
@@ -50,7 +50,7 @@ def sample_frequencies(
     scale, smoothness = positive(scale, "scale"), positive(smoothness, "smoothness")
     if orthogonal and law in PRODUCT_LAWS:
         raise ValueError(f"orthogonal frequencies need an isotropic law, one of {ISOTROPIC_LAWS}, got {law!r}")
-    rng = np.random.default_rng(rng)
+    rng = generator(rng)
     if law == "laplace":
         return scale * rng.standard_cauchy(shape)
     if law == "cauchy":

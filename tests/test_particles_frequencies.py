@@ -102,3 +102,9 @@ def test_bad_arguments_are_named(change, name):
     arguments = {"law": "gaussian", "n_particles": 4, "dim": 2, "scale": 1.0, "rng": 0} | change
     with pytest.raises(ValueError, match=name):
         sample_frequencies(**arguments)
+
+
+@pytest.mark.parametrize("rng", ["x", 1.5, None, -1])
+def test_only_a_seed_or_a_generator_is_a_source_of_numbers(rng):
+    with pytest.raises(ValueError, match="rng"):
+        sample_frequencies("gaussian", 3, 2, scale=1.0, rng=rng)
