@@ -32,6 +32,7 @@ from attention.finetune import finetune, predict
 from attention.model import ModelConfig, Transformer
 from experiments import metrics
 from experiments.data import Dataset, load
+from experiments.matching import chosen
 from particles.arrays import count, positive
 
 
@@ -68,7 +69,7 @@ class Config:
     n_features : per head. dim, heads, layers, ff : sizes of the model.
     n_epochs (8, 5), batch_size (64, 128), dropout (.1, .3), lr (8e-3, 5e-3) : of the training with AdamW.
     n_warm : how many of the epochs come before Phase A. omega_lr : the rate of released particles.
-    n_align : Langevin steps of Phase A.
+    n_align, align_sequences : Langevin steps of Phase A, and how many of the training sequences it uses at most.
     max_length : words of a text that are read. max_train : use about so many training sequences only.
     n_seeds, seed : seeds are seed, seed + 1, ...; each has its own initial weights, particles, batches and noise. The split is the same.
     """
@@ -89,22 +90,26 @@ class Config:
     lr: float | None = None
     omega_lr: float = 5e-3
     n_align: int = 100
+    align_sequences: int = 512
     max_length: int = 40
     max_train: int | None = None
     n_seeds: int = 3
     seed: int = 0
 
     def __post_init__(self) -> None:
-        unknown = set(self.methods) - set(METHODS)
-        if unknown or not self.methods:
-            raise ValueError(f"methods must be some of {list(METHODS)}, got {self.methods!r}")
+        chosen(self.methods, METHODS, "methods")
         if self.attention == "softmax":
             raise ValueError("attention must be a feature map: softmax is one of the methods, got 'softmax'")
-        for name in ("n_warm", "n_align", "n_seeds"):
+        for name in ("n_warm", "n_align", "align_sequences", "n_seeds"):
             count(getattr(self, name), name)
+        for name in ("batch_size", "max_length", "max_train"):
+            if getattr(self, name) is not None:
+                count(getattr(self, name), name)
         count(self.seed, "seed", least=0)
         if self.n_epochs is not None:
             count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
+        if self.lr is not None:
+            positive(self.lr, "lr")
         positive(self.omega_lr, "omega_lr")
 
     def settled(self, data: Dataset) -> Config:
@@ -209,7 +214,7 @@ def _phase_a(start: _Start, config: Config, data: Dataset, seed: int, labels: st
     if labels == "shuffled":
         split = dataclasses.replace(split, labels=np.random.default_rng([seed, 1]).permutation(split.labels))
     model = copy.deepcopy(start.model)
-    result = align(model, split.batches(512), n_steps=config.n_align, rng=seed)
+    result = align(model, split.batches(512), n_steps=config.n_align, max_sequences=config.align_sequences, rng=seed)
     means = {name: float(result[name].mean()) for name in _ALIGNED}
     return _Start(model, start.history, {"align_seconds": result.attrs["seconds"], **means})
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -89,17 +89,23 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("tasks", RULES), ("methods", METHODS)):
-            unknown = set(getattr(self, name)) - set(known)
-            if unknown or not getattr(self, name):
-                raise ValueError(f"{name} must be some of {list(known)}, got {getattr(self, name)!r}")
+        chosen(self.tasks, RULES, "tasks")
+        chosen(self.methods, METHODS, "methods")
         for name in ("n_test", "n_tokens", "n_align", "n_steps", "batch_size", "n_seeds"):
             count(getattr(self, name), name)
         count(self.n_sequences, "n_sequences", least=4)
         count(self.dim, "dim", least=3)
+        count(self.seed, "seed", least=0)
         positive(self.lr, "lr")
         if count(self.n_features, "n_features") % 2:
             raise ValueError(f"n_features must be even, a cos and a sin for each frequency, got {self.n_features}")
+
+
+def chosen(names: Sequence[str], known: Iterable[str], argument: str) -> None:
+    """ValueError unless `names` are some of the known ones, each at most once."""
+    valid = isinstance(names, Sequence) and not isinstance(names, str) and len(names) > 0
+    if not valid or len(set(names)) < len(names) or set(names) - set(known):
+        raise ValueError(f"{argument} must be some of {list(known)}, each once, got {names!r}")
 
 
 class Sequences(NamedTuple):

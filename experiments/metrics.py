@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from particles.arrays import count
+from particles.arrays import as_float, count, real
 
 
 class Estimate(NamedTuple):
@@ -41,6 +41,8 @@ def matthews(predicted: Any, labels: Any) -> float:
     predicted, labels : (n,) integers.
     """
     predicted, labels = np.asarray(predicted), np.asarray(labels)
+    if predicted.dtype.kind not in "iu" or labels.dtype.kind not in "iu":
+        raise ValueError(f"predicted and labels must be integers, got {predicted.dtype} and {labels.dtype}")
     if predicted.shape != labels.shape or labels.ndim != 1 or labels.size == 0:
         raise ValueError(f"predicted and labels must both have shape (n,), n > 0, got {predicted.shape} and {labels.shape}")
     classes, joint = np.unique(np.concatenate((predicted, labels)), return_inverse=True)
@@ -103,9 +105,9 @@ def scores(probabilities: Any, labels: Any) -> dict[str, float]:
 
 def mean_interval(values: Any, *, level: float = 0.95) -> Estimate:
     """Mean over seeds with Student's interval; the interval of a single value is infinite."""
-    values = np.asarray(values, dtype=float)
-    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
-        raise ValueError(f"values must be finite, of shape (seed,), got {values!r}")
+    values = np.asarray(as_float(values, "values"), dtype=float)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"values must have shape (seed,), one at least, got {values.shape}")
     mean = float(values.mean())
     if values.size == 1:
         return Estimate(mean, -math.inf, math.inf)
@@ -115,7 +117,7 @@ def mean_interval(values: Any, *, level: float = 0.95) -> Estimate:
 
 def paired_difference(first: Any, second: Any, *, level: float = 0.95) -> Estimate:
     """Mean of first - second over the same seeds, with Student's interval of the differences."""
-    first, second = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    first, second = (np.asarray(as_float(x, name), dtype=float) for x, name in ((first, "first"), (second, "second")))
     if first.shape != second.shape:
         raise ValueError(f"first and second must hold the same seeds, got shapes {first.shape} and {second.shape}")
     return mean_interval(first - second, level=level)
@@ -125,7 +127,7 @@ def _quantile(level: float, freedom: int | None = None) -> float:
     """Two-sided normal quantile, or Student's with `freedom` degrees of freedom."""
     from scipy import special
 
-    if not 0 < level < 1:
+    if not 0 < real(level, "level") < 1:
         raise ValueError(f"level must be between 0 and 1, got {level!r}")
     p = 0.5 + level / 2
     return float(special.ndtri(p) if freedom is None else special.stdtrit(freedom, p))
@@ -133,11 +135,14 @@ def _quantile(level: float, freedom: int | None = None) -> float:
 
 def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Both as arrays; ValueError on wrong shapes, rows that do not sum to 1 (to 1e-4), or labels that are not classes."""
-    p, y = np.asarray(probabilities, dtype=float), np.asarray(labels)
+    p, y = np.asarray(as_float(probabilities, "probabilities"), dtype=float), np.asarray(labels)
     if p.ndim != 2 or p.shape[1] < 2 or p.shape[0] == 0:
         raise ValueError(f"probabilities must have shape (n, n_classes) with n > 0 and n_classes > 1, got {p.shape}")
-    if not (np.isfinite(p).all() and (p >= 0).all() and np.allclose(p.sum(1), 1, atol=1e-4)):
-        raise ValueError("probabilities must be finite, not negative, and sum to 1 in each row")
+    if p.min() < 0 or abs(p.sum(1) - 1).max() > 1e-4:
+        raise ValueError(
+            f"probabilities must be at least 0 and sum to 1 in each row, got a smallest of {p.min()} and sums from {p.sum(1).min()} "
+            f"to {p.sum(1).max()}"
+        )
     if y.shape != p.shape[:1] or y.dtype.kind not in "iu" or not 0 <= y.min() <= y.max() < p.shape[1]:
         raise ValueError(f"labels must be integers in [0, {p.shape[1]}) of shape {p.shape[:1]}, got {y.dtype} {y.shape}: {y!r}")
     return p, y

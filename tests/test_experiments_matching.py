@@ -120,7 +120,11 @@ def test_phase_bars_on_two_seeds():
     ("change", "name"),
     [
         ({"tasks": ("phases",)}, "tasks"),
+        ({"tasks": "phase"}, "tasks"),
+        ({"tasks": ("phase", "phase")}, "tasks must be .* each once"),
         ({"methods": ("softmaxx",)}, "methods"),
+        ({"methods": 5}, "methods"),
+        ({"seed": -1}, "seed"),
         ({"n_features": 31}, "n_features"),
         ({"n_sequences": 2}, "n_sequences"),
         ({"lr": -1.0}, "lr"),
