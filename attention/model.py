@@ -183,12 +183,9 @@ class Transformer(nn.Module):
         self.config = config
         with seeded(seed_from(rng)):
             generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
-            self.embedding: nn.Module = (
-                nn.Embedding(config.vocab_size, config.dim)
-                if config.vocab_size is not None
-                else nn.Linear(config.input_dim or 0, config.dim)
-            )
-            self.positions = nn.Parameter(_spread(config) * torch.randn(config.max_length, config.dim))
+            self.embedding = _embedding(config)
+            spread = 0.2 if config.vocab_size is not None else 0.5  # .5 is about that of an embedded vector with entries of variance 1
+            self.positions = nn.Parameter(spread * torch.randn(config.max_length, config.dim))
             self.blocks = nn.ModuleList([Block(config, generator) for _ in range(config.layers)])
             self.norm = nn.LayerNorm(config.dim)
             self.head = nn.Linear(config.dim, config.n_classes)
@@ -243,17 +240,10 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
 
 def _embedding(config: ModelConfig) -> nn.Module:
     """Token ids or real vectors -> dim."""
-    if config.vocab_size is None:
-        assert config.input_dim is not None  # ModelConfig checks it
-        return nn.Linear(config.input_dim, config.dim)
-    embedding = nn.Embedding(config.vocab_size, config.dim)
-    nn.init.normal_(embedding.weight, std=_spread(config))
-    return embedding
-
-
-def _spread(config: ModelConfig) -> float:
-    """Standard deviation of the first positions (and word vectors): words start small, else rare ones stay where they were drawn."""
-    return 0.2 if config.vocab_size is not None else 0.5  # .5 is about that of an embedded vector with entries of variance 1
+    if config.vocab_size is not None:
+        return nn.Embedding(config.vocab_size, config.dim)
+    assert config.input_dim is not None  # ModelConfig checks it
+    return nn.Linear(config.input_dim, config.dim)
 
 
 def _feature_map(config: ModelConfig, generator: torch.Generator) -> FeatureMap:
