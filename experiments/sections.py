@@ -109,7 +109,7 @@ def kernel_learning(ds: xr.Dataset) -> Section:
             for method in part["method"].values
         ]
         notes = [SEED_NOTE, "accuracy on clean test labels; log loss and Brier on test labels with the same flips as the training labels"]
-        tables.append(Table(f"{task}: {ds.sizes['seed']} seeds", ["method", "accuracy %", "log loss", "Brier", "seconds"], rows, notes))
+        tables.append(Table(f"{task}, seeds: {ds.sizes['seed']}", ["method", "accuracy %", "log loss", "Brier", "seconds"], rows, notes))
         others = [str(method) for method in part["method"].values if method != "particles"]
         verdicts += [compare(part, "particles", other, KERNEL_METHODS, str(task)) for other in others]
     text = (
@@ -157,7 +157,7 @@ def matching(ds: xr.Dataset) -> Section:
         rows.append([str(method), *cells, *ranks, spread(part["seconds"].mean("task"))])
     header = ["method", *(f"{task} %" for task in tasks), *(f"{task} rank" for task in tasks), "seconds"]
     notes = [
-        f"{ds.sizes['seed']} seeds, mean ± standard deviation; rank: effective rank of the features",
+        f"seeds: {ds.sizes['seed']}, mean ± standard deviation; rank: effective rank of the features",
         "align: Phase A, then frozen; unfreeze: trained on after it; controls: Phase A on shuffled labels, and a start half as wide",
     ]
     present = set(map(str, ds["method"].values))
@@ -205,7 +205,7 @@ def classify(ds: xr.Dataset) -> Section:
     facts = json.loads(ds.attrs["data"])
     header = ["method", "accuracy %", "95 % interval", "log loss", "Brier", "ECE", "alignment", "train s", "test ms"]
     notes = [
-        f"{ds.sizes['seed']} seeds, mean ± standard deviation; interval: Wilson's for one run on {facts['n_test']} test sequences",
+        f"seeds: {ds.sizes['seed']}, mean ± standard deviation; interval: Wilson's for one run on {facts['n_test']} test sequences",
         "alignment: of the kernel with held-out labels, before → after Phase A. softmax: ordinary attention; the others: linear in length",
         "fixed: random particles; align: Phase A, then frozen; unfreeze: trained on after it; shuffled: Phase A on permuted labels, frozen",
     ]
