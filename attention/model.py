@@ -86,6 +86,8 @@ class ModelConfig:
         if self.normalise not in (None, "sum", "rms", "count"):
             raise ValueError(f"normalise must be None, 'sum', 'rms' or 'count', got {self.normalise!r}")
         positive(self.temperature, "temperature")
+        if not isinstance(self.feature_options, Mapping):
+            raise ValueError(f"feature_options must be a dict, got {self.feature_options!r}")
 
     @property
     def head_dim(self) -> int:

@@ -265,19 +265,19 @@ def fit(method: Method, starts: Starts, train: Sequences, holdout: Sequences, co
     """A trained model of one row of the table and its seconds, Phase A included."""
     omega, seconds = starts.take(method)
     started = time.perf_counter()
-    model = Matcher(_map(method.name, omega, config), train.n_labels)
+    model = Matcher(_map(method.name, omega, config, starts.key), train.n_labels)
     if model.phi is not None and not method.learned:
         model.phi.freeze()
     train_model(model, train, holdout, config, torch.Generator().manual_seed(starts.order))
     return model, seconds + time.perf_counter() - started
 
 
-def _map(name: str, omega: np.ndarray, config: Config) -> FeatureMap | None:
-    """The feature map whose frequencies for the tokens themselves are `omega` (particle, dim)."""
+def _map(name: str, omega: np.ndarray, config: Config, key: int) -> FeatureMap | None:
+    """The feature map whose frequencies for the tokens themselves are `omega` (particle, dim); "favor", which has more, draws by `key`."""
     if name == "softmax":
         return None
     if name == "favor":
-        return feature_map(name, dim=config.dim, n_features=config.n_features, generator=torch.Generator().manual_seed(config.seed))
+        return feature_map(name, dim=config.dim, n_features=config.n_features, generator=torch.Generator().manual_seed(key))
     return feature_map(name, dim=config.dim, n_features=config.n_features, omega=(omega * config.dim**0.25)[None])
 
 

@@ -172,6 +172,7 @@ def test_seeded_repeats_and_restores():
         ({"dropout": float("nan")}, "dropout"),
         ({"normalise": "max"}, "normalise"),
         ({"temperature": 0.0}, "temperature"),
+        ({"feature_options": 3}, "feature_options must be a dict, got 3"),
     ],
 )
 def test_bad_settings_are_named(changes, message):

@@ -108,6 +108,15 @@ def test_frozen_methods_keep_their_frequencies_and_learned_ones_do_not(table):
     assert np.allclose(omega.sel({"method": "fixed"}).values, start, atol=1e-6)
 
 
+def test_every_seed_has_its_own_start():
+    config = Config(n_steps=1, n_align=1)
+    data = make_sequences("phase", 4, 8, 16, np.random.default_rng(0))
+    for name in ("favor", "fixed", "align"):
+        first, again, other = (fit(METHODS[name], Starts(config, data, s), data, data, config)[0].phi.omega for s in (0, 0, 1))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+
 @pytest.mark.slow
 def test_phase_bars_on_two_seeds():
     table = run(Config(tasks=("phase",), n_seeds=2, seed=100)).accuracy.mean("seed").isel(task=0).to_series()
