@@ -164,6 +164,7 @@ def figure_attention(ds: xr.Dataset, methods: Sequence[str] = ("softmax", "fixed
     figure, axes = _panels(len(tasks) * len(shown), 2.9 * len(shown), 3.1 * len(tasks), len(tasks))
     for ax, (task, method) in zip(axes, [(task, method) for task in tasks for method in shown]):
         plot_attention(ds, task, method, ax=ax)
+    figure.colorbar(axes[-1].images[0], ax=list(axes), label="weight / largest of the row", shrink=0.7, pad=0.01)
     return figure
 
 
@@ -180,7 +181,7 @@ def plot_reliability(ds: xr.Dataset, *, methods: Sequence[str] | None = None, ax
         labels = np.tile(ds["label"].values, len(part))
         probabilities = part.reshape(-1, part.shape[-1]).astype(float)
         _, right, stated, share = metrics.reliability(probabilities, labels, n_bins=10)
-        kept = share > 0.002  # bins with next to no rows say nothing
+        kept = share > 0.01  # bins with a handful of rows say nothing
         ax.plot(stated[kept], right[kept], color=colour, marker=marker, markersize=5, linewidth=1.2, label=name)
     ax.legend(frameon=False, fontsize=8, loc="upper left")
     return _finish(ax, "reliability", "stated probability", "share right")
