@@ -191,7 +191,8 @@ def page(title: str, lead: str, sections: Iterable[Section], folder: Path, *, co
         f"<title>{html.escape(title)}</title>"
         f"<style>{STYLE}</style><h1>{html.escape(title)}</h1><p>{html.escape(lead)}</p>{body}"
         f"<h2>How to run it again</h2><pre>{html.escape(chr(10).join(commands))}</pre>"
-        f"<h2>Machine and versions</h2><table>{facts}</table><details><summary>Every setting</summary><pre>{settings}</pre></details></html>\n"
+        f"<h2>Machine and versions</h2><table>{facts}</table>"
+        f"<details><summary>Every setting</summary><pre>{settings}</pre></details></html>\n"
     )
 
 
