@@ -186,8 +186,7 @@ class Transformer(nn.Module):
         with seeded(seed_from(rng)):
             generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
             self.embedding = _embedding(config)
-            spread = 0.2 if config.vocab_size is not None else 0.5  # .5 is about that of an embedded vector with entries of variance 1
-            self.positions = nn.Parameter(spread * torch.randn(config.max_length, config.dim))
+            self.positions = nn.Parameter(_spread(config) * torch.randn(config.max_length, config.dim))
             self.blocks = nn.ModuleList([Block(config, generator) for _ in range(config.layers)])
             self.norm = nn.LayerNorm(config.dim)
             self.head = nn.Linear(config.dim, config.n_classes)
@@ -242,10 +241,18 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
 
 def _embedding(config: ModelConfig) -> nn.Module:
     """Token ids or real vectors -> dim."""
-    if config.vocab_size is not None:
-        return nn.Embedding(config.vocab_size, config.dim)
-    assert config.input_dim is not None  # ModelConfig checks it
-    return nn.Linear(config.input_dim, config.dim)
+    if config.vocab_size is None:
+        assert config.input_dim is not None  # ModelConfig checks it
+        return nn.Linear(config.input_dim, config.dim)
+    embedding = nn.Embedding(config.vocab_size, config.dim)
+    nn.init.normal_(embedding.weight, std=_spread(config))
+    return embedding
+
+
+def _spread(config: ModelConfig) -> float:
+    """Standard deviation of the first positions and word vectors. Words start small, else rare ones stay where they were drawn; an
+    embedded real vector with entries of variance 1 has about .5."""
+    return 0.2 if config.vocab_size is not None else 0.5
 
 
 def _feature_map(config: ModelConfig, generator: torch.Generator) -> FeatureMap:

@@ -54,7 +54,7 @@ METHODS = {
     "end to end": Method(warm_learned=True, learned=True),
 }
 _IMAGES: dict[str, Any] = {"n_epochs": 8, "batch_size": 64, "dropout": 0.1, "lr": 8e-3}
-_TEXTS: dict[str, Any] = {"n_epochs": 5, "batch_size": 128, "dropout": 0.3, "lr": 5e-3}
+_TEXTS: dict[str, Any] = {"n_epochs": 3, "batch_size": 128, "dropout": 0.3, "lr": 5e-3}
 _ALIGNED = ("alignment_before", "alignment_after", "holdout_before", "holdout_after")
 
 
@@ -67,7 +67,7 @@ class Config:
     data, folder : "digits" (scikit-learn's, without a folder), or the name of a labelled text or pixel folder and where it is.
     attention : the feature map of all rows but softmax. methods : keys of `METHODS`.
     n_features : per head. dim, heads, layers, ff : sizes of the model.
-    n_epochs (8, 5), batch_size (64, 128), dropout (.1, .3), lr (8e-3, 5e-3) : of the training with AdamW.
+    n_epochs (8, 3), batch_size (64, 128), dropout (.1, .3), lr (8e-3, 5e-3) : of the training with AdamW.
     n_warm : how many of the epochs come before Phase A. omega_lr : the rate of released particles.
     n_align, align_sequences : Langevin steps of Phase A, and how many of the training sequences it uses at most.
     max_length : words of a text that are read. max_train : use about so many training sequences only.

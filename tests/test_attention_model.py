@@ -99,6 +99,11 @@ def test_the_seed_decides_the_start_and_the_global_state_stays(rng, attention):
         assert not torch.equal(first.feature_maps[0].omega, other.feature_maps[0].omega)
 
 
+def test_words_start_small():
+    weight = Transformer(config(vocab_size=5000)).embedding.weight.detach()
+    assert abs(float(weight.std()) - 0.2) < 0.003  # 80,000 numbers: 6 standard errors
+
+
 def test_layers_and_heads_start_from_different_particles():
     maps = Transformer(config(layers=2)).feature_maps
     assert not torch.equal(maps[0].omega, maps[1].omega)

@@ -86,7 +86,7 @@ def test_a_labelled_text_folder_runs(tmp_path):
     small = {**SMALL, "max_train": None, "n_epochs": None}
     dataset = run(Config(data="notes", folder=str(tmp_path), methods=("softmax", "align"), n_seeds=1, **small))
     settled = json.loads(dataset.attrs["config"])
-    assert (settled["n_epochs"], settled["batch_size"], settled["dropout"]) == (5, 128, 0.3)
+    assert (settled["n_epochs"], settled["batch_size"], settled["dropout"]) == (3, 128, 0.3)
     assert bool(np.isfinite(dataset.accuracy).all())
 
 
