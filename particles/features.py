@@ -272,13 +272,14 @@ class Softplus(_Tempered):
 
     def _log(self, z: Array) -> Array:
         xp, z = namespace(z), z / self.temperature
-        # below -18, log softplus(z) = z - exp(z)/2 to double precision, and softplus itself is on its way to underflow
-        log = xp.where(z > -18, xp.log(xp.logaddexp(xp.clip(z, -18, None), xp.zeros_like(z))), z - 0.5 * xp.exp(xp.clip(z, None, -18)))
+        bounded = xp.clip(z, -37, None)  # below, log softplus(z) = z to double precision, and softplus is on its way to underflow
+        top = xp.clip(bounded, 0, None)
+        log = xp.log(top + xp.log1p(xp.exp(bounded - 2 * top))) + (z - bounded)
         return xp.logaddexp(log, xp.full_like(z, math.log(self.floor))) if self.floor else log
 
     def _slope(self, z: Array, log: Array) -> Array:
-        xp = namespace(z)
-        return xp.exp(-xp.logaddexp(-z / self.temperature, xp.zeros_like(z)) - log) / self.temperature
+        xp = namespace(z)  # log sigmoid(z) = z - softplus(z)
+        return xp.exp(z / self.temperature - (xp.exp(log) - self.floor) - log) / self.temperature
 
 
 @dataclass(frozen=True)
