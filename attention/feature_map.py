@@ -15,6 +15,8 @@ exp(log_scale) * features, where `features` is bounded; nothing overflows and no
 | "fourier"        | (cos omega.x, sin omega.x), 2 features a particle | Flexformer; Rahimi and Recht 2007            |
 | "phase"          | sqrt2 cos(omega.x + b), particle (omega, b)      | Coulomb paper, Lemma 3                        |
 
+`particles` calls "favor" "positive" and "softmaxfeat" "softmax"; the other names that both have are the same.
+
 Z makes the features of one token sum to sqrt(M) before the M^-1/2 (`renormalise`, the paper's choice). The paper states neither
 temperature, floor nor first draw: temperature 1, floor 0 and the draws of `feature_map` are ours.
 """
@@ -174,7 +176,8 @@ def feature_map(
     temperature : divisor of omega.x (tau in the paper); only for maps that have one.
     generator : source of the first draw; torch's default generator if None.
     dtype : of the parameter; torch's default if None.
-    options : `floor` (>= 0, default 0) and `renormalise` (default True) of the softplus and elu maps.
+    options : `floor` (>= 0, default 0) and `renormalise` (default True) of the softplus and elu maps. In `particles` the default is False:
+        for the kernel of a stored measure pass `renormalise=measure.feature.renormalise`, and its `floor` and `temperature`.
 
     Raises
     ------

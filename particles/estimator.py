@@ -157,10 +157,10 @@ class _SpectralFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 class ParticleFeatures(_SpectralFeatures):
     """Random features whose frequencies are learned by projected Langevin dynamics on labelled data.
 
-    Particles start at N(0, 0.3/dim), climb the alignment of their kernel with the labels, repel each other weakly, stay confined
-    and keep a little noise (Coulomb paper, Algorithm 1). With `early_stopping`, a run on 75 % of the data is scored by a ridge head
-    on the rest after 0, 1/4, 1/2 and all of `n_steps`; the best number of steps is then run again on all data. Zero steps, plain
-    random features, is among the candidates.
+    The constants suit inputs of unit variance: put a `StandardScaler` before it. Particles start at N(0, 0.3/dim), climb the alignment
+    of their kernel with the labels, repel each other weakly, stay confined and keep a little noise (Coulomb paper, Algorithm 1). With
+    `early_stopping`, a run on 75 % of the data is scored by a ridge head on the rest after 0, 1/4, 1/2 and all of `n_steps`; the best
+    number of steps is then run again on all data. Zero steps, plain random features, is among the candidates.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_health(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """What says whether to trust a run: wall and cap fractions (left scale), gradient norm and smallest gap (right, logarithmic)."""
+    """Whether to trust a run: fractions projected or reflected, and capped (left), gradient norm and smallest gap (right, logarithmic)."""
     ax = _axes(ax)
     other = ax.twinx()
     for name, color in (("projected", "tab:blue"), ("capped", "tab:orange")):
