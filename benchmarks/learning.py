@@ -1,4 +1,4 @@
-"""The learning bars: hidden structure on 10 seeds, permuted labels, and in-context matching. `make bench` commits the table.
+"""The learning bars: hidden structure on 10 seeds, permuted labels, and in-context matching. `make bench` writes the table.
 
 Run as `python -m benchmarks.learning` (add `--quick` for a two-seed look). Accuracies are percent on clean test labels.
 """
