@@ -60,41 +60,29 @@ _ALIGNED = ("alignment_before", "alignment_after", "holdout_before", "holdout_af
 
 @dataclass(frozen=True)
 class Config:
-    """What `run` does. Settings that are None depend on the data: (images, texts) as written behind them.
+    """What `run` does. Settings that are None depend on the data."""
 
-    Parameters
-    ----------
-    data, folder : "digits" (scikit-learn's, without a folder), or the name of a labelled text or pixel folder and where it is.
-    attention : the feature map of all rows but softmax. methods : keys of `METHODS`.
-    n_features : per head. dim, heads, layers, ff : sizes of the model.
-    n_epochs (8, 3), batch_size (64, 128), dropout (.1, .3), lr (8e-3, 5e-3) : of the training with AdamW.
-    n_warm : how many of the epochs come before Phase A. omega_lr : the rate of released particles.
-    n_align, align_sequences : Langevin steps of Phase A, and how many of the training sequences it uses at most.
-    max_length : words of a text that are read. max_train : use about so many training sequences only.
-    n_seeds, seed : seeds are seed, seed + 1, ...; each has its own initial weights, particles, batches and noise. The split is the same.
-    """
-
-    data: str = "digits"
-    folder: str | None = None
-    attention: str = "softplus"
-    methods: tuple[str, ...] = tuple(METHODS)
-    n_features: int = 32
-    dim: int = 64
-    heads: int = 4
-    layers: int = 1
-    ff: int = 128
-    n_epochs: int | None = None
-    n_warm: int = 1
-    batch_size: int | None = None
-    dropout: float | None = None
-    lr: float | None = None
-    omega_lr: float = 5e-3
-    n_align: int = 100
-    align_sequences: int = 512
-    max_length: int = 40
-    max_train: int | None = None
-    n_seeds: int = 3
-    seed: int = 0
+    data: str | None = None  # name (demo: --dataset), a folder inside --folder if there is one; None: the folder's own name
+    folder: str | None = None  # labelled texts or pixel images (demo: --data), or the folder above; None: scikit-learn's digits
+    attention: str = "softplus"  # feature map of all methods but softmax
+    methods: tuple[str, ...] = tuple(METHODS)  # some of these six
+    n_features: int = 32  # features of each head
+    dim: int = 64  # width of a token inside the model
+    heads: int = 4  # heads of each layer
+    layers: int = 1  # transformer blocks
+    ff: int = 128  # width of the feed-forward part
+    n_epochs: int | None = None  # passes over the training part; None: 8 on images, 3 on texts
+    n_warm: int = 1  # epochs before Phase A, of n_epochs
+    batch_size: int | None = None  # sequences of one step; None: 64 on images, 128 on texts
+    dropout: float | None = None  # share of activations dropped in training; None: 0.1 on images, 0.3 on texts
+    lr: float | None = None  # learning rate of AdamW; None: 0.008 on images, 0.005 on texts
+    omega_lr: float = 5e-3  # learning rate of released particles
+    n_align: int = 100  # Langevin steps of Phase A
+    align_sequences: int = 512  # training sequences that Phase A uses at most
+    max_length: int = 40  # words of a text that are read
+    max_train: int | None = None  # use about so many training sequences, class by class; None: all
+    n_seeds: int = 3  # seed, seed + 1, ...; each has its own initial weights, particles, batches and noise, all have the same split
+    seed: int = 0  # the first seed
 
     def __post_init__(self) -> None:
         chosen(self.methods, METHODS, "methods")
@@ -114,7 +102,7 @@ class Config:
 
     def settled(self, data: Dataset) -> Config:
         """The same with the settings that depend on the data filled in."""
-        default = dict(_IMAGES if data.vocab_size is None else _TEXTS)
+        default: dict[str, Any] = {"data": data.name} | (_IMAGES if data.vocab_size is None else _TEXTS)
         default["n_epochs"] = max(default["n_epochs"], self.n_warm + 1)
         return dataclasses.replace(self, **{name: value for name, value in default.items() if getattr(self, name) is None})
 

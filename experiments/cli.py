@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-DEMO = "the four parts below in one go; writes results/demo/<time>/index.html"
+DEMO = "the four experiments in one go; writes results/demo/<time>/index.html"
 EXPERIMENTS = {
     "gas": "a log gas in a quadratic trap against its exact laws",
     "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
     "matching": "the learned kernel inside attention, on in-context matching",
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
 }
+HELP = ("-h", "--help", "help")
 USAGE = f"""usage: kernelgas COMMAND [options]        (also: python -m experiments COMMAND [options])
 
 commands
@@ -43,13 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
-    if command in ("-h", "--help", "help"):
+    if command in HELP or (command == "list" and rest and rest[0] in HELP):
         print(USAGE, end="")
+    elif command in ("--version", "list") and rest:
+        raise ValueError(f"{command} takes nothing else, got {rest[0]!r}")
     elif command == "--version":
         print(f"kernelgas {version()}")
     elif command == "list":
-        width = max(map(len, EXPERIMENTS))
-        print("\n".join(f"{name:{width}}  {summary}" for name, summary in EXPERIMENTS.items()))
+        print(listed())
     elif command == "demo":
         _demo(rest)
     elif command == "run":
@@ -57,6 +59,12 @@ def _dispatch(arguments: list[str]) -> int:
     else:
         raise ValueError(f"unknown command {command!r}; known: demo, list, run NAME, --help, --version")
     return 0
+
+
+def listed() -> str:
+    """The experiments, one a line, with what they are."""
+    width = max(map(len, EXPERIMENTS))
+    return "\n".join(f"{name:{width}}  {summary}" for name, summary in EXPERIMENTS.items())
 
 
 def version() -> str:
@@ -90,7 +98,10 @@ def _demo(arguments: Sequence[str]) -> None:
 
 
 def _run(arguments: Sequence[str]) -> None:
-    if not arguments or arguments[0] in ("-h", "--help"):
+    if arguments and arguments[0] in HELP:
+        print(f"usage: kernelgas run NAME [options]        (run NAME --help shows them)\n\n{listed()}")
+        return
+    if not arguments:
         raise ValueError(f"run needs the name of an experiment; known: {', '.join(EXPERIMENTS)}")
     name, options = arguments[0], arguments[1:]
     module = experiment(name)

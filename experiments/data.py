@@ -28,9 +28,10 @@ PAD, UNKNOWN = 0, 1
 PARTS = {"train": "train", "dev": "validation", "valid": "validation", "validation": "validation", "val": "validation", "test": "test"}
 TEXT_COLUMNS = (("sentence",), ("text",), ("phrase",), ("question",), ("sentence1", "sentence2"), ("question1", "question2"))
 WANTED = (
-    "a text folder needs *.tsv.gz files with the columns label and sentence (or text); "
+    "a text folder needs *.tsv or *.tsv.gz files with the columns label and sentence (or text); "
     "a pixel folder one .npz with x_train, y_train, x_test, y_test"
 )
+NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")  # a label that is a number
 WHOLE = "whole"  # a table that does not say which row belongs to which part
 
 Texts = tuple[list[str], list[str]]  # texts and labels of one part
@@ -102,7 +103,7 @@ class Dataset:
 
 
 def load(
-    name: str = "digits",
+    name: str | None = None,
     folder: str | Path | None = None,
     seed: int = 0,
     *,
@@ -110,12 +111,13 @@ def load(
     min_count: int = 2,
     max_train: int | None = None,
 ) -> Dataset:
-    """Load ``name``: scikit-learn's digits without a folder, else the files in ``folder`` or in ``folder/name``.
+    """Load scikit-learn's digits without a folder, else the files in ``folder/name`` or in ``folder``, called ``named(name, folder)``.
 
     ``seed`` makes the parts that the files don't give (and the ``max_train`` rows that are kept, class by class, when given);
     ``max_length`` and ``min_count`` (of a word in the training part) concern texts only. Raises FileNotFoundError where the folder or its
     files are missing, ValueError where they can't be understood; both say which files to place.
     """
+    name = named(name, folder)
     if folder is None:
         if name != "digits":
             raise FileNotFoundError(f"data set {name!r} needs a folder (only 'digits' is built in): {WANTED}")
@@ -125,6 +127,11 @@ def load(
         pixels = [path for path in files if path.suffix == ".npz"]
         data = _pixels(name, pixels, seed) if pixels else _texts(name, files, seed, max_length=max_length, min_count=min_count)
     return data if max_train is None else _shorten(data, max_train, seed)
+
+
+def named(name: str | None, folder: str | Path | None) -> str:
+    """The name of a data set: the one that is given, else the folder's own, else "digits"."""
+    return name or ("digits" if folder is None else Path(folder).resolve().name)
 
 
 def _data_files(name: str, folder: Path) -> list[Path]:
@@ -158,16 +165,16 @@ def _digits(seed: int) -> Dataset:
 def _pixels(name: str, files: Sequence[Path], seed: int) -> Dataset:
     """One .npz of grey images; a validation part is cut from the training part where none is given."""
     if len(files) > 1:
-        raise ValueError(f"expected one .npz file for {name!r}, got {[path.name for path in files]}")
+        raise ValueError(f"expected one .npz file for {name!r} in {str(files[0].parent)!r}, got {[path.name for path in files]}")
     try:
         with np.load(files[0], allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files if key.startswith(("x_", "y_"))}
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"cannot read {files[0].name!r}: {error}") from error
+        raise ValueError(f"cannot read {str(files[0])!r}: {error}") from error
     missing = [key for key in ("x_train", "y_train", "x_test", "y_test") if key not in arrays]
     if missing:
-        raise ValueError(f"{files[0].name!r} lacks the arrays {missing}; {WANTED}")
-    parts = {part: _images(arrays, part, files[0].name) for part in ("train", "validation", "test") if f"x_{part}" in arrays}
+        raise ValueError(f"{str(files[0])!r} lacks the arrays {missing}; {WANTED}")
+    parts = {part: _images(arrays, part, str(files[0])) for part in ("train", "validation", "test") if f"x_{part}" in arrays}
     if "validation" not in parts:
         x, y = parts["train"]
         rows = _partition(y, (0.0, 0.1), seed)
@@ -179,11 +186,11 @@ def _images(arrays: Mapping[str, np.ndarray], part: str, file: str) -> tuple[np.
     """Images (row, height, width) and integer labels of one part, checked."""
     x, y = arrays[f"x_{part}"], np.asarray(arrays.get(f"y_{part}"))
     if x.ndim != 3 or y.shape != x.shape[:1] or not len(x):
-        raise ValueError(f"{file}: x_{part} must be (row, height, width) and y_{part} (row,), got {x.shape} and {y.shape}")
+        raise ValueError(f"{file!r}: x_{part} must be (row, height, width) and y_{part} (row,), got {x.shape} and {y.shape}")
     if y.dtype.kind not in "iu" or y.min() < 0:
-        raise ValueError(f"{file}: y_{part} must hold class numbers >= 0, got {y.dtype} from {y.min()}")
+        raise ValueError(f"{file!r}: y_{part} must hold class numbers >= 0, got {y.dtype} from {y.min()}")
     if not np.isfinite(x).all():
-        raise ValueError(f"{file}: x_{part} holds values that are not finite")
+        raise ValueError(f"{file!r}: x_{part} holds values that are not finite")
     return x.astype(np.float32), y.astype(np.int64)
 
 
@@ -256,11 +263,14 @@ def _parts(name: str, files: Sequence[Path], seed: int) -> tuple[list[Path], dic
     elif len(files) == 1:
         used, parts = list(files), _read(files[0], split_column=True)
     else:
-        raise ValueError(f"cannot tell the parts of {name!r} from {[path.name for path in files]}: name them train.tsv.gz and test.tsv.gz")
+        found = f"{[path.name for path in files]} in {str(files[0].parent)!r}"
+        raise ValueError(
+            f"cannot tell the parts of {name!r} from {found}: name them train.tsv and test.tsv, or train.tsv.gz and test.tsv.gz"
+        )
     if WHOLE in parts:
         parts = _cut(parts[WHOLE], (0.1, 0.1), seed)
     if not {"train", "test"} <= set(parts):
-        raise ValueError(f"{name!r} needs a train and a test part, got {sorted(parts)} in {[path.name for path in used]}")
+        raise ValueError(f"{name!r} needs a train and a test part, got {sorted(parts)} in {[str(path) for path in used]}")
     if "validation" not in parts:
         parts |= {part: rows for part, rows in _cut(parts["train"], (0.0, 0.1), seed).items() if part != "test"}
     return used, {part: parts[part] for part in ("train", "validation", "test")}
@@ -283,18 +293,19 @@ def _read(path: Path, split_column: bool = False) -> dict[str, Texts]:
     header = set(rows[0])
     columns = next((names for names in TEXT_COLUMNS if header.issuperset(names)), None)
     if "label" not in header or columns is None:
-        raise ValueError(f"{path.name!r} needs the columns label and sentence (or text), got {sorted(header)}")
+        raise ValueError(f"{str(path)!r} needs the columns label and sentence (or text), got {sorted(header)}")
     split_column = split_column and "split" in header
     parts: dict[str, Texts] = {}
     for line, row in enumerate(rows, start=2):
         if row["label"].strip() in ("", "?"):
-            raise ValueError(f"{path.name!r} line {line} has no label ({row['label']!r}); remove unlabelled rows or the file")
+            raise ValueError(f"{str(path)!r} line {line} has no label ({row['label']!r}); remove unlabelled rows or the file")
         if split_column and row["split"] not in PARTS:
-            raise ValueError(f"{path.name!r} line {line}: split must be one of {sorted(PARTS)}, got {row['split']!r}")
+            raise ValueError(f"{str(path)!r} line {line}: split must be one of {sorted(PARTS)}, got {row['split']!r}")
         part = PARTS[row["split"]] if split_column else WHOLE
         texts, labels = parts.setdefault(part, ([], []))
         texts.append(" | ".join(row[column] for column in columns))
         labels.append(row["label"].strip())
+    _check_labels(path, Counter(label for _, labels in parts.values() for label in labels))
     return parts
 
 
@@ -304,16 +315,16 @@ def _rows(path: Path) -> list[dict[str, str]]:
     try:
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(f"cannot read {path.name!r}: {error}") from error
+        raise ValueError(f"cannot read {str(path)!r}: {error}") from error
     reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)
     header = next(reader, [])
     rows = []
     for line, fields in enumerate(reader, start=2):
         if len(fields) != len(header):
-            raise ValueError(f"{path.name!r} line {line} has {len(fields)} fields, the header has {len(header)}")
+            raise ValueError(f"{str(path)!r} line {line} has {len(fields)} fields, the header has {len(header)}")
         rows.append(dict(zip(header, fields)))
     if not rows:
-        raise ValueError(f"{path.name!r} has no rows; {WANTED}")
+        raise ValueError(f"{str(path)!r} has no rows; {WANTED}")
     return rows
 
 
@@ -363,9 +374,19 @@ def _check_classes(name: str, labels: Mapping[str, Sequence]) -> int:
     return len(known)
 
 
+def _check_labels(path: Path, counts: Counter[str]) -> None:
+    """ValueError where a table has both numbers and text as labels: the rarer kind is a slip, not a class."""
+    numbers = {label: count for label, count in counts.items() if NUMBER.fullmatch(label)}
+    text = {label: count for label, count in counts.items() if label not in numbers}
+    if numbers and text:
+        kind, rare = min(("text", text), ("numbers", numbers), key=lambda pair: sum(pair[1].values()))
+        shown = ", ".join(f"{label!r} on {count} of {counts.total()} rows" for label, count in Counter(rare).most_common(5))
+        raise ValueError(f"{str(path)!r} has both numbers and text as labels; the {kind}: {shown}")
+
+
 def _class_order(label: str) -> tuple[int, float, str]:
-    """Numbers by value, then words by spelling."""
-    return (0, float(label), "") if re.fullmatch(r"-?\d+(\.\d+)?", label) else (1, 0.0, label)
+    """Numbers by value, text by spelling."""
+    return (0, float(label), "") if NUMBER.fullmatch(label) else (1, 0.0, label)
 
 
 def _hash_files(files: Sequence[Path]) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import xarray as xr
 
 from experiments import plots, report
-from experiments.data import load
+from experiments.data import load, named
 from experiments.report import Section
 from experiments.sections import SECTIONS, figures
 from particles.arrays import count
@@ -37,25 +37,16 @@ LEAD = (
 
 @dataclass(frozen=True)
 class Config:
-    """What the demo does.
+    """What the demo does."""
 
-    Parameters
-    ----------
-    data : a folder of labelled texts or pixel images for the last part (the folder itself, or the one above with `dataset` its name);
-    scikit-learn's digits without it.
-    n_seeds, seed : seeds are seed, seed + 1, ... in every part. workers : processes, one thread each.
-    max_train : training sequences of the last part at most, class by class; all of them without it.
-    fast : tiny sizes that show that everything runs, and nothing else. results : where the run folders go.
-    """
-
-    data: Path | None = None
-    dataset: str | None = None
-    n_seeds: int = 3
-    seed: int = 0
-    workers: int = 2
-    max_train: int | None = None
-    fast: bool = False
-    results: Path = Path("results")
+    data: Path | None = None  # labelled texts or pixel images (classify: --folder), or the folder above; None: scikit-learn's digits
+    dataset: str | None = None  # name (classify: --data), a folder inside --data if there is one; None: the folder's own name
+    n_seeds: int = 3  # seed, seed + 1, ... in every part
+    seed: int = 0  # the first seed
+    workers: int = 2  # processes, one thread each
+    max_train: int | None = None  # use about so many training sequences in part (d), class by class; None: all
+    fast: bool = False  # tiny sizes that show that everything runs, and nothing else
+    results: Path = Path("results")  # where the run folders go
 
     def __post_init__(self) -> None:
         count(self.n_seeds, "n_seeds")
@@ -66,7 +57,7 @@ class Config:
     @property
     def name(self) -> str:
         """Name of the data set of the last part."""
-        return self.dataset or (self.data.resolve().name if self.data else "digits")
+        return named(self.dataset, self.data)
 
 
 def main(config: Config) -> Path:

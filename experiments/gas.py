@@ -27,29 +27,21 @@ CONTROL = 0.8  # a control claims a temperature (on the line a repulsion) 20 % o
 
 @dataclass(frozen=True)
 class Config:
-    """What `run` does.
+    """What `run` does."""
 
-    Parameters
-    ----------
-    n_particles, n_chains : of every gas but the line's, which has n_line particles.
-    beta : inverse temperature of the gases in 2 and 3 dimensions; beta_line on the line (particles must not jump over each other there).
-    stiffness, strength : of the trap and of the repulsion. long_step : step size of the free particles, where Euler's error is large.
-    step_size, n_steps, save_every, burn_in : of the simulation; burn_in is the share of the frames that is left out.
-    """
-
-    n_particles: int = 64
-    n_line: int = 23
-    n_chains: int = 8
-    beta: float = 30.0
-    beta_line: float = 250.0
-    stiffness: float = 1.0
-    strength: float = 1.0
-    step_size: float = 0.01
-    long_step: float = 0.5
-    n_steps: int = 2000
-    save_every: int = 10
-    burn_in: float = 0.25
-    seed: int = 0
+    n_particles: int = 64  # of each gas, except on the line
+    n_line: int = 23  # particles on the line
+    n_chains: int = 8  # independent copies of each gas
+    beta: float = 30.0  # inverse temperature, except on the line
+    beta_line: float = 250.0  # inverse temperature on the line, where particles must not jump over each other
+    stiffness: float = 1.0  # of the trap, stiffness |x|^2 / 2
+    strength: float = 1.0  # of the repulsion, -strength log r
+    step_size: float = 0.01  # of the dynamics; a quarter of it on the line
+    long_step: float = 0.5  # step size of the free particles, where Euler's error is large
+    n_steps: int = 2000  # of each simulation
+    save_every: int = 10  # steps from one saved frame to the next
+    burn_in: float = 0.25  # share of the frames that is left out at the start
+    seed: int = 0  # of all starts and of the noise
 
     def __post_init__(self) -> None:
         for name in ("n_particles", "n_line", "n_chains", "n_steps", "save_every"):

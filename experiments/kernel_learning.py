@@ -34,28 +34,20 @@ LOGISTIC_C = np.geomspace(1e-2, 1e2, 8)  # inverse penalties of the logistic hea
 
 @dataclass(frozen=True)
 class Config:
-    """What `run` does.
+    """What `run` does."""
 
-    Parameters
-    ----------
-    tasks : names from `experiments.synthetic`. methods : any of "particles", "importance", "rff", "svm".
-    n, dim, flips : training size, input dimension and share of flipped labels. n_particles : frequencies of every random-feature method.
-    n_seeds, seed : seeds are seed, seed + 1, ...; each draws its own task, data and start.
-    permuted : permute the training labels, the negative control. n_show : test points in the stored Gram matrices.
-    """
-
-    tasks: tuple[str, ...] = ("ring3", "xor2")
-    methods: tuple[str, ...] = ("particles", "importance", "rff", "svm")
-    n: int = 1000
-    n_test: int = 2000
-    dim: int = 20
-    flips: float = 0.1
-    n_particles: int = 64
-    n_steps: int = 100
-    n_seeds: int = 3
-    seed: int = 0
-    permuted: bool = False
-    n_show: int = 200
+    tasks: tuple[str, ...] = ("ring3", "xor2")  # some of cos1, ring3, xor2, bands, iso
+    methods: tuple[str, ...] = ("particles", "importance", "rff", "svm")  # some of these four
+    n: int = 1000  # training points
+    n_test: int = 2000  # test points
+    dim: int = 20  # of the input
+    flips: float = 0.1  # share of flipped labels
+    n_particles: int = 64  # frequencies of every random-feature method
+    n_steps: int = 100  # Langevin steps of the particles
+    n_seeds: int = 3  # seed, seed + 1, ...; each draws its own task, data and start
+    seed: int = 0  # the first seed
+    permuted: bool = False  # permute the training labels, the negative control
+    n_show: int = 200  # test points in the stored Gram matrices
 
     def __post_init__(self) -> None:
         for name, known in (("tasks", TASKS), ("methods", METHODS)):

@@ -64,29 +64,21 @@ DEMO_METHODS = tuple(name for name in METHODS if name not in ("favor", "end to e
 
 @dataclass(frozen=True)
 class Config:
-    """What `run` does.
+    """What `run` does."""
 
-    Parameters
-    ----------
-    tasks : "phase", "multi", "ring3", "xor2", "iso". methods : keys of `METHODS`.
-    n_sequences : training sequences, a quarter of them held out. n_test : fresh test sequences. n_tokens : context (and query) tokens each.
-    n_features : per token, two a frequency. n_align : Langevin steps of Phase A. n_steps, batch_size, lr : AdamW on omega, a and b.
-    n_seeds, seed : seeds are seed, seed + 1, ...; each draws its own rule, data and start.
-    """
-
-    tasks: tuple[str, ...] = ("phase", "ring3")
-    methods: tuple[str, ...] = DEMO_METHODS
-    n_sequences: int = 128
-    n_test: int = 256
-    n_tokens: int = 32
-    dim: int = 16
-    n_features: int = 32
-    n_align: int = 150
-    n_steps: int = 500
-    batch_size: int = 32
-    lr: float = 0.01
-    n_seeds: int = 3
-    seed: int = 0
+    tasks: tuple[str, ...] = ("phase", "ring3")  # some of phase, multi, ring3, xor2, iso
+    methods: tuple[str, ...] = DEMO_METHODS  # some of these, "favor" and "end to end, quarter width"
+    n_sequences: int = 128  # training sequences, a quarter of them held out
+    n_test: int = 256  # fresh test sequences
+    n_tokens: int = 32  # context tokens, and as many queries, of a sequence
+    dim: int = 16  # of a token
+    n_features: int = 32  # of a token, two for each frequency
+    n_align: int = 150  # Langevin steps of Phase A
+    n_steps: int = 500  # steps of AdamW
+    batch_size: int = 32  # sequences of one step of AdamW
+    lr: float = 0.01  # learning rate of AdamW
+    n_seeds: int = 3  # seed, seed + 1, ...; each draws its own rule, data and start
+    seed: int = 0  # the first seed
 
     def __post_init__(self) -> None:
         chosen(self.tasks, RULES, "tasks")

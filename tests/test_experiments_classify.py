@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import metrics, report
+from experiments import metrics, report, sections
 from experiments.classify import METHODS, Config, run
 
 ALIGNED = ["align", "align, unfreeze", "shuffled"]
@@ -79,13 +79,18 @@ def test_other_feature_maps_run(attention):
     assert bool(np.isfinite(dataset.log_loss).all())
 
 
-def test_a_labelled_text_folder_runs(tmp_path):
+@pytest.mark.parametrize(("given", "name"), [(None, "films"), ("notes", "notes")])
+def test_a_labelled_text_folder_runs(tmp_path, given, name):
+    folder = tmp_path / "films"
+    folder.mkdir()
     rng = np.random.default_rng(0)
     lines = [f"{k % 2}\t{' '.join(rng.choice([*'abcdef', 'xyz'[k % 2]], 5))}" for k in range(80)]
-    (tmp_path / "notes.tsv").write_text("label\tsentence\n" + "\n".join(lines) + "\n")
+    (folder / "notes.tsv").write_text("label\tsentence\n" + "\n".join(lines) + "\n")
     small = {**SMALL, "max_train": None, "n_epochs": None}
-    dataset = run(Config(data="notes", folder=str(tmp_path), methods=("softmax", "align"), n_seeds=1, **small))
+    dataset = run(Config(data=given, folder=str(folder), methods=("softmax", "align"), n_seeds=1, **small))
     settled = json.loads(dataset.attrs["config"])
+    assert settled["data"] == json.loads(dataset.attrs["data"])["name"] == name
+    assert sections.classify(dataset).tables[0].title.startswith(f"{name}: 64 training sequences")
     assert (settled["n_epochs"], settled["batch_size"], settled["dropout"]) == (3, 128, 0.3)
     assert bool(np.isfinite(dataset.accuracy).all())
 

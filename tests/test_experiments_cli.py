@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 
@@ -30,6 +34,8 @@ def test_help_and_list_answer_without_heavy_imports():
     ("arguments", "message"),
     [
         (["fly"], "unknown command 'fly'; known: demo, list, run"),
+        (["list", "extra"], "list takes nothing else, got 'extra'"),
+        (["--version", "extra"], "--version takes nothing else, got 'extra'"),
         (["run"], "run needs the name of an experiment; known: gas"),
         (["run", "gsa"], "unknown experiment 'gsa'; known: gas, kernel_learning, matching, classify"),
     ],
@@ -37,6 +43,37 @@ def test_help_and_list_answer_without_heavy_imports():
 def test_unknown_names_exit_with_2_and_list_the_known_ones(capsys, arguments, message):
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["run", "--help"], ["run", "-h"], ["list", "--help"]])
+def test_help_of_a_command_lists_what_there_is(capsys, arguments):
+    assert cli.main(arguments) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: kernelgas")
+    assert arguments[0] == "list" or all(f"{name} " in shown.out for name in cli.EXPERIMENTS)
+    assert not shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (["run", "gas"], ["inverse temperature, except on the line", "share of the frames that is left out"]),
+        (["run", "kernel_learning"], ["permute the training labels"]),
+        (["run", "matching"], ["a quarter of them held out"]),
+        (["run", "classify"], ["name (demo: --dataset), a folder inside --folder", "None: 8 on images, 3 on texts"]),
+        (["demo"], ["name (classify: --data), a folder inside --data", "processes, one thread each"]),
+    ],
+)
+def test_help_explains_every_option(capsys, arguments, sentences):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main([*arguments, "--help"])
+    assert exit_.value.code == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for sentence in sentences:
+        assert sentence in shown
+    config = importlib.import_module(f"experiments.{arguments[-1]}").Config
+    for field in dataclasses.fields(config):
+        assert re.search(rf"^    {field.name}: .*  # \w", inspect.getsource(config), re.MULTILINE), f"{field.name} has no comment, its help"
 
 
 def test_traceback_option_raises():

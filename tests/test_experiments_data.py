@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from experiments.data import PAD, UNKNOWN, Split, load, patches, words
+from experiments.data import PAD, UNKNOWN, Split, load, named, patches, words
 
 REAL = os.environ.get("KERNELGAS_DATA")
 
@@ -70,6 +71,14 @@ def test_patches_are_cut_row_by_row():
     np.testing.assert_array_equal(patches(image, 2)[0], [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]])
     with pytest.raises(ValueError, match="patches of 3 do not divide"):
         patches(image, 3)
+
+
+def test_the_name_is_the_given_one_else_the_folders(texts, monkeypatch):
+    assert named(None, None) == load().name == "digits"
+    assert named("a", texts) == "a"
+    assert named(None, texts / "films" / ".." / "films") == "films"
+    monkeypatch.chdir(texts / "films")
+    assert load(folder=".").name == "films"
 
 
 # ---- batches -----------------------------------------------------------------------------------------------------------------------------
@@ -186,7 +195,7 @@ def test_pixel_folder_errors(tmp_path, change, message):
 
 def test_pixel_file_that_is_no_archive(tmp_path):
     (tmp_path / "grey.npz").write_bytes(b"nonsense")
-    with pytest.raises(ValueError, match=r"cannot read 'grey.npz'"):
+    with pytest.raises(ValueError, match=rf"cannot read '{re.escape(str(tmp_path))}/grey.npz'"):
         load("grey", tmp_path)
 
 
@@ -195,7 +204,7 @@ def test_pixel_file_that_is_no_archive(tmp_path):
 
 def test_missing_and_empty_folders_name_the_files_to_place(tmp_path):
     for name, folder in (("imdb", None), ("imdb", tmp_path / "absent"), ("imdb", tmp_path)):
-        with pytest.raises(FileNotFoundError, match=r"\*\.tsv\.gz .* label and sentence"):
+        with pytest.raises(FileNotFoundError, match=r"\*\.tsv or \*\.tsv\.gz .* label and sentence"):
             load(name, folder)
     (tmp_path / "inner").mkdir()
     with pytest.raises(FileNotFoundError, match="folders inside it: inner"):
@@ -211,6 +220,8 @@ def test_missing_and_empty_folders_name_the_files_to_place(tmp_path):
         ("label\tsentence", ["1\ta", "0\tb\tc"], "line 3 has 3 fields, the header has 2"),
         ("label\tsentence", ["1\ta", "?\tb"], "line 3 has no label"),
         ("label\tsentence", ["1\ta"] * 20, "single class"),
+        ("label\tsentence", ["0\ta", "1\tb"] * 19 + ["xyz\tc"] * 2, r"t.tsv.gz' has both numbers and text .* text: 'xyz' on 2 of 40 rows"),
+        ("label\tsentence", ["no\ta", "yes\tb"] * 19 + ["-1.5\tc"], r"the numbers: '-1.5' on 1 of 39 rows"),
         ("label\tsplit\tsentence", ["1\tlearn\ta"], "split must be one of"),
         ("label\tsplit\tsentence", ["1\ttrain\ta", "0\ttrain\tb"], "needs a train and a test part"),
         ("label\tsplit\tsentence", [f"{k % 2}\ttrain\ta" for k in range(20)] + ["7\ttest\tb"], "does not have"),
@@ -222,12 +233,24 @@ def test_mislabelled_tables(tmp_path, header, rows, message):
         load("t", tmp_path)
 
 
+def test_labels_with_a_plus_are_numbers(tmp_path):
+    write(tmp_path / "t.tsv.gz", "label\tsentence", ["+1\tgood", "-1\tbad"] * 20)
+    assert load("t", tmp_path).n_classes == 2
+
+
+def test_errors_name_the_folder_of_the_file(tmp_path):
+    (tmp_path / "train.tsv").write_text("label\ttext\n0\ta\n1\tb\n")
+    (tmp_path / "test.tsv").write_text("score\ttext\n0\ta\n")
+    with pytest.raises(ValueError, match=rf"'{re.escape(str(tmp_path))}/test.tsv' needs the columns label"):
+        load("t", tmp_path)
+
+
 def test_unreadable_tables(tmp_path):
     (tmp_path / "t.tsv.gz").write_bytes(b"not gzip")
-    with pytest.raises(ValueError, match=r"cannot read 't.tsv.gz'"):
+    with pytest.raises(ValueError, match=rf"cannot read '{re.escape(str(tmp_path))}/t.tsv.gz'"):
         load("t", tmp_path)
     (tmp_path / "t.tsv.gz").write_bytes(gzip.compress(b"label\tsentence\n1\t\xff\xfe"))
-    with pytest.raises(ValueError, match=r"cannot read 't.tsv.gz'"):
+    with pytest.raises(ValueError, match=rf"cannot read '{re.escape(str(tmp_path))}/t.tsv.gz'"):
         load("t", tmp_path)
 
 
