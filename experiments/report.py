@@ -80,7 +80,14 @@ def verdict(difference: Estimate, *, unit: str = "points", scale: float = 100.0,
     """A gain (first - second, more is better) in words and numbers; an interval that holds 0 is "no difference shown"."""
     value, low, high = (scale * number for number in difference)
     word = "no difference shown" if low <= 0 <= high else "better" if value > 0 else "WORSE"
-    return f"{word} ({value:+.{digits}f} {unit}, 95 % interval {low:+.{digits}f} to {high:+.{digits}f})"
+    gain, left, right = (signed(number, digits) for number in (value, low, high))
+    return f"{word} ({gain} {unit}, 95 % interval {left} to {right})"
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A number with its sign, and a plain 0.0 for what rounds to it."""
+    text = f"{value:+.{digits}f}"
+    return text if float(text) else text[1:]
 
 
 # ---- folders and stores ------------------------------------------------------------------------------------------------------------------
@@ -149,7 +156,7 @@ def machine() -> dict[str, str]:
     return {
         "processor": _processor(),
         "cores": str(os.cpu_count()),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
     } | versions
 

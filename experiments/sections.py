@@ -11,7 +11,7 @@ import xarray as xr
 
 from experiments import plots
 from experiments.metrics import paired_difference
-from experiments.report import Section, Table, verdict
+from experiments.report import Section, Table, signed, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,7 +31,7 @@ def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
     if not len(numbers):
         return "-"
     deviation = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
-    return f"{numbers.mean():.{digits}f}{deviation}"
+    return f"{numbers.mean():z.{digits}f}{deviation}"
 
 
 def compare(part: xr.Dataset, first: str, second: str, names: dict[str, str], what: str) -> str:
@@ -39,7 +39,7 @@ def compare(part: xr.Dataset, first: str, second: str, names: dict[str, str], wh
     pair = f"{what}: {names.get(first, first)} against {names.get(second, second)}"
     accuracy, loss = ([part[name].sel({"method": method}).values for method in (first, second)] for name in ("accuracy", "log_loss"))
     if len(accuracy[0]) < 2:
-        return f"{pair}: {100 * float(accuracy[0][0] - accuracy[1][0]):+.1f} points on one seed, no interval."
+        return f"{pair}: {signed(100 * float(accuracy[0][0] - accuracy[1][0]))} points on one seed, no interval."
     points = verdict(paired_difference(*accuracy))
     nats = verdict(paired_difference(loss[1], loss[0]), unit="nats gained", scale=1.0, digits=3)
     return f"{pair}: accuracy {points}; log loss {nats}."
@@ -54,12 +54,12 @@ def gas(ds: xr.Dataset) -> Section:
     for law in ds["law"].values:
         row = ds.sel(law=law)
         rejected = "rejected" if not bool(row["passed_control"]) else "NOT REJECTED"
-        values = [f"{float(row[name]):.5f}" for name in ("measured", "standard_error", "predicted")]
+        values = [f"{float(row[name]):z.5f}" for name in ("measured", "standard_error", "predicted")]
         rows.append(
             [
                 str(law),
                 *values,
-                f"{float(row['z']):+.1f}",
+                signed(float(row["z"])),
                 "yes" if bool(row["passed"]) else "NO",
                 f"{rejected} ({float(row['z_control']):+.0f})",
             ]
@@ -218,7 +218,10 @@ def classify(ds: xr.Dataset) -> Section:
         "drawn, and with particles aligned to permuted labels tells what the labels were worth. Queries and keys can adapt here, so little "
         "is expected."
     )
-    pictures = {"classify.png": "Accuracy and log loss, a dot for each seed and a bar at the mean; right: are the probabilities honest?"}
+    pictures = {
+        "classify.png": "Accuracy and log loss, a dot for each seed and a bar at the mean. Right, without shuffled and end to end: "
+        "are the probabilities honest?"
+    }
     return Section("(d) The learned kernel in a linear transformer", text, [Table(title, header, rows, notes)], pictures, verdicts)
 
 

@@ -53,7 +53,8 @@ def kernel_dataset(accuracy: np.ndarray) -> xr.Dataset:
         (Estimate(0.2, 0.1, 0.3), "better (+20.0 points, 95 % interval +10.0 to +30.0)"),
         (Estimate(-0.2, -0.3, -0.1), "WORSE (-20.0 points, 95 % interval -30.0 to -10.0)"),
         (Estimate(0.1, -0.1, 0.3), "no difference shown (+10.0 points, 95 % interval -10.0 to +30.0)"),
-        (Estimate(0.1, 0.0, 0.2), "no difference shown (+10.0 points, 95 % interval +0.0 to +20.0)"),
+        (Estimate(0.1, 0.0, 0.2), "no difference shown (+10.0 points, 95 % interval 0.0 to +20.0)"),
+        (Estimate(-0.0004, -0.1, 0.0004), "no difference shown (0.0 points, 95 % interval -10.0 to 0.0)"),
     ],
 )
 def test_verdict_follows_the_interval(difference, expected):
@@ -71,6 +72,12 @@ def test_section_compares_by_method_and_seed():
     assert "no difference shown" in none.verdicts[0]
     single = sections.kernel_learning(kernel_dataset(np.array([[0.9], [0.6]])))
     assert "on one seed, no interval" in single.verdicts[0]
+
+
+def test_no_number_is_minus_zero():
+    assert sections.spread(xr.DataArray([-0.0004, -0.0002]), digits=3) == "0.000 ± 0.000"
+    assert [report.signed(value) for value in (-0.04, 0.0, 0.04, -0.06, 2.0)] == ["0.0", "0.0", "0.0", "-0.1", "+2.0"]
+    assert "0.0 points on one seed" in sections.kernel_learning(kernel_dataset(np.array([[0.6], [0.6001]]))).verdicts[0]
 
 
 def test_table_is_aligned_and_escaped():
@@ -156,6 +163,12 @@ def test_demo_finds_bad_data_before_it_computes(tmp_path, capsys):
     assert not results.exists()
     with pytest.raises(ValueError, match="needs a folder"):
         demo.Config(dataset="sst2")
+
+
+def test_the_last_part_is_called_after_its_folder(tmp_path):
+    assert demo.Config().name == "digits"
+    assert demo.Config(data=tmp_path / "films").name == "films"
+    assert demo.Config(data=tmp_path, dataset="films").name == "films"
 
 
 def test_jobs_cover_every_part_task_and_seed():
