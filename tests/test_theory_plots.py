@@ -60,7 +60,19 @@ def test_check_figures(dataset):
     plots.plot_check(table, ax=right)
     assert len([bar for bar in right.patches if bar.get_width() != 4]) == 2
     plots.plot_check(table.isel(law=[]))
-    assert len(plots.plot_second_moment(dataset, table.isel(law=[])).lines) == 3
+    ax = plots.plot_second_moment(dataset, table.isel(law=[]))
+    assert len(ax.lines) == 3
+    assert "did not apply" in ax.get_title()
+
+
+def test_laws_without_deviation_are_seen(dataset):
+    table = report.check(dataset)
+    table["z"][:] = 0.0
+    ax = plots.plot_check(table)
+    assert len(ax.collections[0].get_offsets()) == 2
+    assert not ax.texts
+    assert "allowance" in ax.get_xlabel()
+    assert plots.plot_check(table.isel(law=[])).texts[0].get_text() == "no law applied"
 
 
 def test_bad_input():

@@ -13,11 +13,15 @@ from theory.mean_field import MeanField
 from theory.run import CONTACT_LIMIT, NotApplicable, Run
 from theory.spectral import FloatArray
 
-__all__ = ["Law", "capped", "density", "second_moment", "wall_atom"]
+__all__ = ["Law", "capped", "density", "second_moment", "steps", "wall_atom"]
 
 PAIR_BUDGET = 50_000_000  # pair differences that one check may form; more frames than that are thinned
 CELLS = 240  # of the mean-field solver; its error is below 1e-4 of the cumulative distribution
 CAPPED_LIMIT = 1e-3  # fraction of capped steps above which a run no longer samples its law
+JUMP_LIMIT = 1e-3  # the same of jumps
+JUMP_SHARE = 0.2  # of the second moment; a run whose jumping particles hold more has exploded
+ALLOWANCE_LIMIT = 0.05  # of a probability; a law that allows for more says nothing
+GROSS = 0.2  # deviation of a probability that no step excuses
 ROUNDING_LIMIT = 1e-4  # fraction of reflected particles that may come within rounding of the wall
 SHRINK = 0.5825971579  # -zeta(1/2)/sqrt(2 pi): where a Gaussian walk of unit step sees a wall (Siegmund 1979)
 JUMP = 16.0  # squared drift, in units of the squared noise length, above which a step is a rare jump
@@ -46,20 +50,24 @@ def second_moment(run: Run) -> Law:
     _require_described(run)
     beta, (stiffness, centre) = run.constant("beta"), run.trap()
     run.require_free()
-    x, gradient = _thinned_gradient(run)
+    x, gradient = _thinned_gradient(run, PAIR_BUDGET)
     x = x - centre
     drift = _displacement(run, gradient)
     step = run.constant("step_size") if drift is not None else 1.0
     work = -gradient if drift is None else drift / step
-    jump = JUMP * 2 * step * run.dim / beta
-    square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), jump).mean(-1) / (2 * step)
+    square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), _jump(run, step, beta)).mean(-1) / (2 * step)
     moment = np.sum(x**2, axis=-1).mean(-1)
     excess = -(np.sum(x * work, axis=-1).mean(-1) + square + run.dim / beta) / stiffness
     gap, error, across = mean_and_error(excess)
-    if error > 0.2 * moment.mean():
+    if error > 0.2 * max(moment.mean(), moment.mean() - gap):  # of the larger side: a run that shrank to a point is still tested
         raise NotApplicable("its error is over 20 %: too few frames, or jumps of steps without a drift_cap")
     note = f"{'' if drift is None else 'Euler step included; '}{_closed_form(run, beta, stiffness)}"
     return _law("second_moment", float(moment.mean()) - gap, float(moment.mean()), error, across, 0.0, effective_sample_size(excess), note)
+
+
+def _jump(run: Run, step: float, beta: float) -> float:
+    """The squared drift above which a step is a jump."""
+    return JUMP * 2 * step * run.dim / beta
 
 
 def _closed_form(run: Run, beta: float, stiffness: float) -> str:
@@ -95,10 +103,10 @@ def _shortened(vector: FloatArray, limit: float) -> FloatArray:
     return vector * np.where(length > limit, limit / np.where(length > 0, length, 1.0), 1.0)
 
 
-def _thinned_gradient(run: Run) -> tuple[FloatArray, FloatArray]:
-    """Evenly spaced frames (chain, frame, particle, dim) within the pair budget, and the gradient of N H_N on them."""
+def _thinned_gradient(run: Run, budget: int) -> tuple[FloatArray, FloatArray]:
+    """Evenly spaced frames (chain, frame, particle, dim) within a budget of pairs, and the gradient of N H_N on them."""
     cost = run.omega.shape[0] * run.n_particles**2 * run.dim * max(1, len(run.named("Riesz")))
-    frames = max(8, PAIR_BUDGET // cost)
+    frames = max(8, budget // cost)
     x = run.omega[:, :: max(1, -(-run.omega.shape[1] // frames))]
     gradient = np.zeros_like(x)
     for term in run.named("Quadratic"):
@@ -190,7 +198,10 @@ def _shell(run: Run, distance: FloatArray, sigma: float, inner: float, outer: fl
 
 
 def density(run: Run, rng: int | np.random.Generator) -> Law:
-    """Largest deviation of the cumulative distribution at nine deciles of the law, Bonferroni over them."""
+    """Largest deviation of the cumulative distribution at nine deciles of the law, Bonferroni over them.
+
+    A step so long that the law would have to allow for ALLOWANCE_LIMIT leaves it untested, unless the deviation is GROSS.
+    """
     if run.dim != 1:
         raise NotApplicable("the density law is for one dimension")
     beta = run.constant("beta")
@@ -198,15 +209,28 @@ def density(run: Run, rng: int | np.random.Generator) -> Law:
     x = run.omega[..., 0]
     inside = ~run.on_wall()  # the atom of projection is an artefact: the law is tested on the particles off the wall
     share = np.maximum(inside.mean(-1), 1 / run.n_particles)
-    allowance += _step_allowance(run, beta) + float(1 - inside.mean())
+    allowance += float(1 - inside.mean())
     below = np.stack([((x <= point) & inside).mean(-1) / share for point in points])
     results = [mean_and_error(draws) for draws in below]
+    gap = max(abs(mean - p) for (mean, _, _), p in zip(results, level))
+    allowance += _checked_allowance(allowance, _step_allowance(run, beta), gap)
     laws = [
         _law("density", 0.0, mean - p, float(np.hypot(error, p_error)), across, allowance, effective_sample_size(draws), note)
         for (mean, error, across), p, p_error, draws in zip(results, level, level_error, below)
     ]
     worst = min(laws, key=lambda law: law.p_value)
     return worst._replace(p_value=min(1.0, len(laws) * worst.p_value))
+
+
+def _checked_allowance(other: float, step: float, gap: float) -> float:
+    """The step's part of the allowance: none for a GROSS gap; NotApplicable where the law would say nothing."""
+    if gap > GROSS + other and step > ALLOWANCE_LIMIT:
+        return 0.0
+    if step > ALLOWANCE_LIMIT:
+        raise NotApplicable(f"the step is too long: it may shift the distribution by {step:.2g}")
+    if other + step > ALLOWANCE_LIMIT:
+        raise NotApplicable(f"few particles, or many on the wall: the distribution may be off by {other + step:.2g}")
+    return step
 
 
 def _reference(run: Run, beta: float, rng: int | np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray, float, str]:
@@ -295,6 +319,38 @@ def capped(run: Run) -> Law:
         raise NotApplicable("the sampler has no drift cap")
     measured, error, across = mean_and_error(run.capped)
     return Law("capped", 0.0, measured, error, across, CAPPED_LIMIT, float("nan"), measured <= CAPPED_LIMIT, f"at most {CAPPED_LIMIT:g}")
+
+
+def steps(run: Run) -> Law:
+    """Fraction of particles about to jump: whose drift, as far as the walls let it, exceeds sqrt(JUMP) noise lengths.
+
+    Thermal drifts are shorter than the noise wherever the step is short enough to be stable. Above JUMP_LIMIT, or where the jumping
+    particles hold JUMP_SHARE of the second moment, the run does not sample its law.
+    """
+    _require_described(run)
+    beta = run.constant("beta")
+    x, gradient = _thinned_gradient(run, PAIR_BUDGET // 5)
+    drift = _displacement(run, gradient)
+    if drift is None:
+        raise NotApplicable("the sampler takes no Langevin steps")
+    square = np.sum((_inside(run, x + drift) - x) ** 2, axis=-1)
+    jumps = square > _jump(run, run.constant("step_size"), beta)
+    spread = np.sum((x - np.median(x, axis=(0, 1, 2))) ** 2, axis=-1)
+    held = float(np.sum(spread * jumps) / max(spread.sum(), np.finfo(float).tiny))
+    measured, error, across = mean_and_error(jumps.mean(-1))
+    passed = measured <= JUMP_LIMIT and held <= JUMP_SHARE
+    why = f"at most {JUMP_LIMIT:g}" if passed else f"with {held:.0%} of the second moment: shorter steps or a drift_cap"
+    note = f"drifts over {JUMP**0.5:g} noise lengths, {why}"
+    return Law("steps", 0.0, measured, error, across, JUMP_LIMIT, float("nan"), passed, note)
+
+
+def _inside(run: Run, x: FloatArray) -> FloatArray:
+    """x moved to the nearest point of the domain."""
+    if run.domain.get("name") == "Ball":
+        return _shortened(x, float(run.domain["radius"]))
+    if run.domain.get("name") == "Box":
+        return np.clip(x, run.domain["low"], run.domain["high"])
+    return x
 
 
 def _law(name: str, predicted: float, measured: float, error: float, across: float, allowance: float, ess: float, note: str) -> Law:

@@ -52,7 +52,7 @@ def plot_free_energy(t: ArrayLike, free_energy: ArrayLike, *, minimum: float | N
 
 
 def plot_second_moment(dataset: xr.Dataset, check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """(1/N) sum |omega|^2 of each chain over the steps, with the predicted value of `check` where that law applied."""
+    """(1/N) sum |omega|^2 of each chain over the steps, with the predicted value of `check`, or a title that the law did not apply."""
     moment = (dataset["omega"] ** 2).sum("dim").mean("particle")
     ax = _axes(ax)
     ax.plot(moment["step"], moment.transpose("step", "chain"), lw=0.8, alpha=0.7)
@@ -62,18 +62,24 @@ def plot_second_moment(dataset: xr.Dataset, check: xr.Dataset, *, ax: Axes | Non
         ax.axhspan(low, high, color="black", alpha=0.2, lw=0)
         ax.axhline(float(row["predicted"]), color="black", lw=1, label="predicted time average")
         ax.legend(frameon=False)
+    else:
+        ax.set_title("no predicted value: the law did not apply", fontsize="small")
     ax.set(xlabel="step", ylabel="mean of |omega|^2")
     return ax
 
 
 def plot_check(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Deviation of every law in standard errors; failed laws in red."""
+    """Deviation of every law in units of its error, a bar that ends in a dot; failed laws in red."""
     ax = _axes(ax)
     names = [str(name) for name in check["law"].values]
     colours = ["tab:blue" if ok else "tab:red" for ok in check["passed"].values]
-    ax.barh(names, np.clip(check["z"].values, -10, 10), color=colours)
+    z = np.clip(check["z"].fillna(0.0).values, -10, 10)  # few frames: no error, a dot at 0 in the verdict's colour
+    ax.barh(names, z, color=colours)
+    ax.scatter(z, names, color=colours, zorder=3)  # seen where the bar has no length
+    if not names:
+        ax.text(0, 0.5, "no law applied", ha="center", transform=ax.get_xaxis_transform())
     ax.axvspan(-2, 2, color="black", alpha=0.1, lw=0)
-    ax.set(xlabel="(measured - predicted) / standard error, clipped at 10", xlim=(-10.5, 10.5))
+    ax.set(xlabel="(measured - predicted) / (standard error and allowance),\nclipped at 10", xlim=(-10.5, 10.5))
     return ax
 
 

@@ -24,6 +24,8 @@ from theory.spectral import generator, real
 
 __all__ = ["check", "summary"]
 
+R_HAT_LIMIT, ESS_LIMIT = 1.05, 100
+
 
 def check(
     dataset: xr.Dataset,
@@ -38,7 +40,8 @@ def check(
 
     Laws: "second_moment" (virial identity of the Euler step itself, exact at any step size; needs a trap and no wall contact),
     "wall_atom" (fraction of particles on the boundary against the artefact of the projected scheme, never read as physics),
-    "density" (one dimension: cumulative distribution at the nine deciles of the exact or mean-field law), "capped".
+    "density" (one dimension: cumulative distribution at the nine deciles of the exact or mean-field law), and two rules without
+    statistics: "steps" (drifts far longer than the noise, by which a gas explodes) and "capped" (drifts that the cap shortened).
 
     Parameters
     ----------
@@ -87,6 +90,7 @@ def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, st
         "second_moment": laws.second_moment,
         "wall_atom": laws.wall_atom,
         "density": partial(laws.density, rng=rng),
+        "steps": laws.steps,
         "capped": laws.capped,
     }
     found: list[Law] = []
@@ -107,17 +111,27 @@ def summary(table: xr.Dataset) -> str:
     for name in table["law"].values:
         row = table.sel(law=name)
         error = float(np.hypot(row["standard_error"], row["allowance"]))
-        numbers = f"{float(row['predicted']):11.5g} {float(row['measured']):11.5g} {error:9.2g} {float(row['z']):7.2f}"
+        numbers = f"{float(row['predicted']):11.5g} {float(row['measured']):11.5g} {error:9.2g} {_z(row):>7}"
         lines.append(f"{name:<14} {numbers}  {'ok' if bool(row['passed']) else 'FAILED'}  {row['note'].values!s}")
     if not table.sizes["law"]:
         lines.append("no law applies to this run")
     for name in table["quantity"].values:
-        row = table.sel(quantity=name)
-        lines.append(
-            f"{name:<14} mean {float(row['mean']):.5g}, split R-hat {float(row['r_hat']):.3f}, effective samples {float(row['ess']):.0f}"
-        )
+        lines.append(f"{name:<14} {_mixed(table.sel(quantity=name))}")
     lines += [f"not tested: {name} ({reason})" for name, reason in json.loads(table.attrs["skipped"]).items()]
     return "\n".join(lines)
+
+
+def _z(row: xr.Dataset) -> str:
+    """Deviation in standard errors; rules without statistics have none."""
+    return "-" if np.isnan(row["p_value"]) else f"{float(row['z']):.2f}"
+
+
+def _mixed(row: xr.Dataset) -> str:
+    """Mean, R-hat and effective samples of a quantity, with a remark where they are bad."""
+    r_hat, ess = float(row["r_hat"]), float(row["ess"])
+    text = f"mean {float(row['mean']):.5g}, split R-hat {r_hat:.3f}, effective samples {ess:.0f}"
+    text += f"; R-hat over {R_HAT_LIMIT:g}: not mixed" if r_hat > R_HAT_LIMIT else ""
+    return text + (f"; under {ESS_LIMIT} samples: rough errors" if ess < ESS_LIMIT else "")
 
 
 def _table(laws: list[Law], alpha: float) -> xr.Dataset:
