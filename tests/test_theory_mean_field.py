@@ -177,6 +177,7 @@ def test_cold_log_gas_between_walls():
     [
         (lambda: MeanField(None, None, 1.0, [0, 1, 3, 4, 5]), "grid must be"),
         (lambda: MeanField(None, None, 1.0, [4, 3, 2, 1, 0]), "grid must increase"),
+        (lambda: MeanField(None, None, 1.0, 400), "grid must be at least 4 equally spaced.*400"),
         (lambda: MeanField(None, None, 0.0, np.arange(6)), "beta must be"),
         (lambda: MeanField(None, lambda r: r**-1.0, 1.0, np.arange(6)), "interaction must be"),
         (lambda: MeanField(None, lambda r: r**-1.5, 1.0, np.arange(6)), "interaction must be"),

@@ -77,7 +77,7 @@ class MeanField:
             or len(edges) < 4
             or not np.allclose(np.diff(edges), (edges[-1] - edges[0]) / (len(edges) - 1), rtol=1e-8, atol=0)
         ):
-            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges[:3]}...")
+            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges.ravel()[:3]}...")
         if edges[-1] <= edges[0]:
             raise ValueError(f"grid must increase, got {edges[0]} to {edges[-1]}")
         for name, function in (("external", external), ("interaction", interaction)):
