@@ -15,7 +15,8 @@ exp(log_scale) * features, where `features` is bounded; nothing overflows and no
 | "fourier"        | (cos omega.x, sin omega.x), 2 features a particle | Flexformer; Rahimi and Recht 2007            |
 | "phase"          | sqrt2 cos(omega.x + b), particle (omega, b)      | Coulomb paper, Lemma 3                        |
 
-`particles` calls "favor" "positive" and "softmaxfeat" "softmax"; the other names that both have are the same.
+`particles` calls "favor" "positive" and "softmaxfeat" "softmax"; the other names that both have are the same. Any feature of
+`particles`, with the options that it was made with, can stand in a name's place: the way of a stored measure into attention.
 
 Z makes the features of one token sum to sqrt(M) before the M^-1/2 (`renormalise`, the paper's choice). The paper states neither
 temperature, floor nor first draw: temperature 1, floor 0 and the draws of `feature_map` are ours.
@@ -54,7 +55,7 @@ class FeatureMap(nn.Module):
 
     Parameters
     ----------
-    name : one of the table above.
+    name : one of the table above, or the name of the `particles` feature that was given.
     feature : the `particles` feature.
     omega : (heads, particle, particle_dim) first values, copied.
     weights : (heads, particle), summing to 1 over the particles, or None for equal ones.
@@ -146,7 +147,7 @@ class FeatureMap(nn.Module):
 
 
 def feature_map(
-    name: str,
+    name: str | Feature,
     *,
     dim: int,
     n_features: int,
@@ -158,47 +159,49 @@ def feature_map(
     dtype: torch.dtype | None = None,
     **options: Any,
 ) -> FeatureMap:
-    """A `FeatureMap` by name.
+    """A `FeatureMap` by name, or of a feature of `particles`.
 
     Parameters
     ----------
-    name : "favor", "softplus", "porf-softplus", "elu" (or "elu+1"), "softmaxfeat", "fourier", "phase".
+    name : "favor", "softplus", "porf-softplus", "elu" (or "elu+1"), "softmaxfeat", "fourier", "phase"; or a `particles.features.Feature`,
+        which is used as it is. A stored measure m keeps its kernel as feature_map(m.feature, dim=..., n_features=..., omega=m.omega,
+        weights=m.weights), with n_features its particles times m.feature.width.
     dim : head dimension of queries and keys.
     n_features : features per token and head; a cos/sin pair counts two.
     heads : sets of particles; with 1 all heads share one.
     omega : first values, (particle, particle_dim) shared by the heads or (heads, particle, particle_dim), NumPy or torch. Without it
-        they are drawn: independent N(0, I), or for "favor", "fourier", "phase" and "porf-softplus" orthogonal blocks of
+        they are drawn: independent N(0, I), or for the names "favor", "fourier", "phase" and "porf-softplus" orthogonal blocks of
         Haar-distributed directions with chi(dim) lengths (Choromanski et al. 2021), each row still N(0, I). Phases are uniform on
         [0, 2 pi). In units of scaled inputs N(0, I) is the proposal that makes "favor" unbiased for exp(scale q.k) and "fourier" for
         the Gaussian kernel exp(-scale |q - k|^2 / 2).
     weights : of given particles, (particle,) or (heads, particle), at least 0 and summing to 1 as `particles.load_measure` returns them;
         feature k is multiplied by sqrt(M weights_k). Equal ones if None.
-    temperature : divisor of omega.x (tau in the paper); only for maps that have one.
+    temperature : divisor of omega.x (tau in the paper); only for names of maps that have one.
     generator : source of the first draw; torch's default generator if None.
     dtype : of the parameter; torch's default if None.
-    options : `floor` (>= 0, default 0) and `renormalise` (default True) of the softplus and elu maps. In `particles` the default is False:
-        for the kernel of a stored measure pass `renormalise=measure.feature.renormalise`, and its `floor` and `temperature`.
+    options : `floor` (>= 0, default 0) and `renormalise` (default True; in `particles` False) of the softplus and elu maps by name.
 
     Raises
     ------
     ValueError
-        On an unknown name or option, an n_features that is no multiple of the feature's width, an omega of another shape, or
-        weights that do not fit it.
+        On an unknown name or option, options beside a feature, an n_features that is no multiple of the feature's width, an omega of
+        another shape, or weights that do not fit it.
     """
     feature, orthogonal = _feature(name, temperature, options)
+    label = name if isinstance(name, str) else feature.name
     dim, n_features, heads = count(dim, "dim"), count(n_features, "n_features"), count(heads, "heads")
     if n_features % feature.width:
-        raise ValueError(f"n_features must be a multiple of {feature.width} for {name!r}, got {n_features}")
+        raise ValueError(f"n_features must be a multiple of {feature.width} for {label!r}, got {n_features}")
     shape = (heads, n_features // feature.width, feature.particle_dim(dim))
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"dtype must be a real floating-point torch dtype, got {dtype!r}")
     if not isinstance(generator, torch.Generator | None):
         raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
-    first = _draw(shape, dim, orthogonal, generator) if omega is None else _per_head(omega, shape)
+    first = _draw(shape, dim if orthogonal else None, feature, generator) if omega is None else _per_head(omega, shape)
     if weights is not None and omega is None:
         raise ValueError(f"weights belong to particles: give omega with them, got omega=None and weights={weights!r}")
-    return FeatureMap(name, feature, first.to(dtype), None if weights is None else _weights(weights, shape[:2]).to(dtype))
+    return FeatureMap(label, feature, first.to(dtype), None if weights is None else _weights(weights, shape[:2]).to(dtype))
 
 
 def described(value: Any) -> str:
@@ -206,10 +209,15 @@ def described(value: Any) -> str:
     return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
 
 
-def _feature(name: str, temperature: float, options: dict[str, Any]) -> tuple[Feature, bool]:
-    """The particles' feature of a name and its options, and whether its first draw is orthogonal."""
+def _feature(name: str | Feature, temperature: float, options: dict[str, Any]) -> tuple[Feature, bool]:
+    """The particles' feature of a name and its options, or the given one, and whether its first draw is orthogonal."""
+    if isinstance(name, Feature):
+        given = options | ({} if positive(temperature, "temperature") == 1.0 else {"temperature": temperature})
+        if given:
+            raise ValueError(f"options belong to the names of maps, and {name!r} has its own: got {given}")
+        return name, False
     if not isinstance(name, str) or name not in _MAPS:
-        raise ValueError(f"name must be one of {sorted(_MAPS)}, got {name!r}")
+        raise ValueError(f"name must be one of {sorted(_MAPS)} or a feature of particles, got {name!r}")
     cls, orthogonal = _MAPS[name]
     known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
     if positive(temperature, "temperature") != 1.0 and "temperature" not in known:
@@ -240,19 +248,19 @@ def _weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
     return weights
 
 
-def _draw(shape: tuple[int, ...], dim: int, orthogonal: bool, generator: torch.Generator | None) -> Tensor:
-    """First particles (heads, particle, particle_dim) in float64 on the generator's device."""
+def _draw(shape: tuple[int, ...], block: int | None, feature: Feature, generator: torch.Generator | None) -> Tensor:
+    """First particles (heads, particle, particle_dim) in float64 on the generator's device, orthogonal within blocks of `block`."""
     draw: Callable[..., Tensor] = lambda *size: torch.randn(  # noqa: E731
         *size, generator=generator, dtype=torch.float64, device=None if generator is None else generator.device
     )
     heads, particles, particle_dim = shape
-    omega = draw(heads, particles, dim)
-    if orthogonal:
-        blocks = -(-particles // dim)
-        q, r = torch.linalg.qr(draw(heads, blocks, dim, dim))
+    phases = isinstance(feature, FourierPhase)
+    omega = draw(heads, particles, particle_dim - phases)
+    if block is not None:
+        q, r = torch.linalg.qr(draw(heads, -(-particles // block), block, block))
         q = q * r.diagonal(dim1=-2, dim2=-1).sgn()[..., None, :]  # without the signs QR is not Haar distributed
         omega = q.flatten(1, 2)[:, :particles] * omega.norm(dim=-1, keepdim=True)
-    if particle_dim == dim:
+    if not phases:
         return omega
     phase = 2 * math.pi * torch.rand(heads, particles, 1, generator=generator, dtype=omega.dtype, device=omega.device)
     return torch.cat((omega, phase), -1)

@@ -10,7 +10,7 @@ from scipy import stats
 import attention
 from attention import FeatureMap, feature_map, kernel_attention
 from particles import load_measure, save_measure
-from particles.features import FourierPair, PositiveExponential, Softplus
+from particles.features import Elu, FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, Softplus
 
 NAMES = ["favor", "softplus", "porf-softplus", "softmaxfeat", "fourier", "phase", "elu"]
 
@@ -216,6 +216,35 @@ def test_a_saved_measure_enters_attention_as_the_same_kernel(name, feature, tmp_
         np.testing.assert_allclose(out, expected @ v.numpy() / 6, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "feature", [Softplus(), Softplus(2.0, 0.1, True), Elu(floor=0.2), FourierPair(), FourierPhase(), NonstationaryPair()], ids=repr
+)
+def test_a_measures_feature_enters_attention_as_it_is(feature, tmp_path):
+    x, y = points(1, 1, 7, 5, seed=1), points(1, 1, 6, 5, seed=2)
+    omega = points(4, feature.particle_dim(5)).numpy()
+    save_measure(tmp_path / "measure", omega, feature)
+    m = load_measure(tmp_path / "measure")
+    options = {"dim": 5, "n_features": 4 * m.feature.width}
+    fm = feature_map(m.feature, **options, omega=m.omega, weights=m.weights, dtype=torch.float64)
+    assert (fm.name, fm.feature) == (feature.name, feature)
+    found = (true_features(fm, x) @ true_features(fm, y).mT).detach().numpy()
+    np.testing.assert_allclose(found, m.feature.kernel(x.numpy(), y.numpy(), m.omega), rtol=1e-12, atol=1e-14)
+    for wrong in ({"temperature": 2.0}, {"renormalise": True}):
+        with pytest.raises(ValueError, match="options belong to the names of maps.*got.*" + next(iter(wrong))):
+            feature_map(m.feature, **options, **wrong)
+
+
+def test_first_draw_of_a_given_feature():
+    generator = torch.Generator().manual_seed(0)
+    phase = feature_map(FourierPhase(), dim=6, n_features=20, heads=100, generator=generator).omega.detach()
+    pair = feature_map(NonstationaryPair(), dim=6, n_features=40, heads=100, generator=generator).omega.detach()
+    assert pair.shape == (100, 20, 12)
+    for omega in (phase[..., :-1], pair):
+        assert stats.kstest(omega.flatten().numpy(), "norm").pvalue > 1e-5  # false-alarm rate 1e-5
+    assert stats.kstest(phase[..., -1].flatten().numpy(), stats.uniform(0, 2 * math.pi).cdf).pvalue > 1e-5
+    assert stats.kstest(phase[..., -1].flatten().numpy(), "norm").pvalue < 1e-5  # negative control
+
+
 def test_weights_are_kept_by_head_saved_and_reset_with_new_particles(tmp_path):
     weights = np.array([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]])
     weights.flags.writeable = False
@@ -260,6 +289,7 @@ def test_small_features_keep_their_relative_accuracy_in_bfloat16(name):
     [
         ("performer", {}, "name must be one of .*'favor'.*got 'performer'"),
         (None, {}, "name"),
+        (FourierPair(), {"n_features": 7}, "n_features must be a multiple of 2 for 'fourier', got 7"),
         (["favor"], {}, "name must be one of"),
         ("favor", {"dtype": torch.int64}, "dtype must be a real floating-point.*int64"),
         ("favor", {"generator": 3}, "generator must be a torch.Generator or None, got 3"),
