@@ -74,6 +74,20 @@ class Energy:
         return Sum((self, other)) if isinstance(other, Energy) else NotImplemented
 
 
+def require_complete(energy: Any) -> None:
+    """ValueError naming what an `Energy`, or a part of a sum, leaves undefined; objects of other classes define all themselves."""
+    for part in energy.energies if isinstance(energy, Sum) else (energy,):
+        kind = type(part)
+        if not isinstance(part, Energy) or isinstance(part, Sum):
+            continue
+        missing = ["describe"] if kind.describe is Energy.describe else []
+        if kind.value_and_grad is Energy.value_and_grad:
+            missing += ["term"] if not hasattr(part, "term") else []
+            missing += ["_evaluate"] if kind._evaluate is Energy._evaluate else []
+        if missing:
+            raise ValueError(f"energy must define {', '.join(missing)}: {kind.__name__} does not, got {part!r}")
+
+
 def _plain(omega: Array) -> Array:
     """Checked particles without torch's history."""
     omega = as_omega(omega)
@@ -196,9 +210,10 @@ class Riesz(Energy):
 
     def __post_init__(self) -> None:
         if self.s != "coulomb":
-            object.__setattr__(self, "s", real(self.s, "s"))
-            if self.exponent(1) <= -2:
-                raise ValueError(f"s must be greater than -2 or 'coulomb', got {self.s!r}")
+            if not isinstance(self.s, str):
+                object.__setattr__(self, "s", real(self.s, "s"))
+            if isinstance(self.s, str) or self.s <= -2:
+                raise ValueError(f"s must be a real number above -2 (0 is the log) or 'coulomb', got {self.s!r}")
         for name, zero in (("strength", True), ("softening", True), ("length", False)):
             object.__setattr__(self, name, positive(getattr(self, name), name, zero=zero))
         object.__setattr__(self, "mirror", flag(self.mirror, "mirror"))

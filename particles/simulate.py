@@ -13,6 +13,7 @@ import numpy as np
 from particles import random
 from particles.arrays import Array, as_omega, count, is_torch, namespace
 from particles.domain import Domain
+from particles.energy import require_complete
 from particles.langevin import Langevin
 from particles.trajectory import Frame, Memory, Store, as_json, as_path, attributes, open_trajectory
 
@@ -35,6 +36,7 @@ def _check_roles(**given: Any) -> None:
     for role, value in given.items():
         if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in _ROLES[role]):
             raise ValueError(f"{role} must be an object that has {', '.join(_ROLES[role])}, got {value!r}")
+    require_complete(given["energy"])
 
 
 class _Model(NamedTuple):

@@ -478,6 +478,26 @@ def test_bad_input(tmp_path, change, name):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_unfinished_energy_says_what_it_lacks():
+    class Nameless(Energy):
+        def _evaluate(self, omega, key, want_value):
+            return 0.0 * omega.sum((-2, -1)), 0.0 * omega
+
+    class Silent(Nameless):
+        term = "silent"
+
+    class Empty(Silent):
+        _evaluate = Energy._evaluate
+
+        def describe(self):
+            return {}
+
+    for energy, words in ((Nameless(), "describe, term: Nameless"), (Silent(), "describe: Silent"), (Empty(), "_evaluate: Empty")):
+        for whole in (energy, GAS + energy):
+            with pytest.raises(ValueError, match=f"energy must define {words}"):
+                gas(energy=whole)
+
+
 @pytest.mark.parametrize("store", [5, "", True])
 def test_a_store_must_be_a_path(store):
     for call in (lambda: gas(store=store), lambda: resume(store, GAS, Ball(1.2, 2), Langevin(0.02, 4.0), n_steps=3)):
