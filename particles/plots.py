@@ -29,8 +29,25 @@ def _axes(ax: Axes | None) -> Any:
     return plt.subplots(figsize=(5, 4), layout="constrained")[1]
 
 
+def _check_dataset(dataset: Any) -> None:
+    """ValueError for what is no trajectory."""
+    if "omega" not in getattr(dataset, "data_vars", ()):
+        raise ValueError(f"dataset must be a Dataset of simulate, with omega (chain, step, particle, dim), got {type(dataset).__name__}")
+
+
+def _check_index(value: Any, name: str, size: int, *, least: int = 0) -> None:
+    """ValueError unless `value` is an integer from `least` to size - 1."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or not least <= value < size:
+        raise ValueError(f"{name} must be an integer from {least} to {size - 1}, got {value!r}")
+
+
 def _points(dataset: xr.Dataset, chain: int, dims: tuple[int, int]) -> np.ndarray:
     """Two coordinates of one chain, (step, particle, 2); dim 1 is drawn against particle number; at most MAX_POINTS particles."""
+    _check_index(chain, "chain", dataset.sizes["chain"], least=-dataset.sizes["chain"])
+    if not isinstance(dims, (tuple, list)) or len(dims) != 2:
+        raise ValueError(f"dims must be two coordinates, got {dims!r}")
+    for dim in dims if dataset.sizes["dim"] > 1 else ():
+        _check_index(dim, "dims", dataset.sizes["dim"])
     omega = dataset.omega.isel(chain=chain, particle=slice(0, MAX_POINTS)).transpose("step", "particle", "dim").to_numpy()
     if omega.shape[-1] == 1:
         rank = np.broadcast_to(np.arange(omega.shape[1]), omega.shape[:2])
@@ -68,9 +85,16 @@ def plot_particles(
         (x (i,), y (j,), values (j, i)) on a grid, drawn as filled contours.
     trail
         The number of earlier frames drawn as lines.
+
+    Raises
+    ------
+    ValueError
+        If dataset is no trajectory, or frame, chain or dims lie outside it.
     """
-    ax = _axes(ax)
+    _check_dataset(dataset)
     points = _points(dataset, chain, dims)
+    _check_index(frame, "frame", len(points), least=-len(points))
+    ax = _axes(ax)
     if background is not None:
         ax.contourf(*background, levels=20, cmap="Blues", alpha=0.8)
     else:
@@ -86,6 +110,7 @@ def plot_particles(
 
 def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """H_N and its terms against the step: mean over chains, and the range of the chains as a band."""
+    _check_dataset(dataset)
     ax = _axes(ax)
     names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
     for name in names if len(names) > 2 else ["energy"]:
@@ -100,18 +125,20 @@ def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 def plot_health(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Whether to trust a run: fractions projected or reflected, and capped (left), gradient norm and smallest gap (right, logarithmic)."""
+    _check_dataset(dataset)
     ax = _axes(ax)
     other = ax.twinx()
-    for name, color in (("projected", "tab:blue"), ("capped", "tab:orange")):
-        ax.plot(dataset.step, dataset[name].mean("chain"), color=color, label=name)
-    for name, color in (("grad_norm", "tab:green"), ("min_gap", "tab:red")):
-        if name in dataset:
-            other.semilogy(dataset.step, dataset[name].mean("chain"), "--", color=color, label=name)
+    for name, color, label in (("projected", "tab:blue", "moved back by the wall"), ("capped", "tab:orange", "capped")):
+        ax.plot(dataset.step, dataset[name].mean("chain"), color=color, label=label)
+    right = [(name, color) for name, color in (("grad_norm", "tab:green"), ("min_gap", "tab:red")) if name in dataset]
+    for name, color in right:
+        other.semilogy(dataset.step, dataset[name].mean("chain"), "--", color=color, label=name)
     ax.set_xlabel("step")
     ax.set_ylabel("fraction of particle steps")
+    other.set_ylabel(", ".join(name for name, _ in right))
     lines = [*ax.get_lines(), *other.get_lines()]
     ax.set_ylim(bottom=0)
-    ax.legend(lines, [line.get_label() for line in lines], fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4)
+    ax.legend(lines, [line.get_label() for line in lines], fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
     return ax
 
 
@@ -138,6 +165,7 @@ def plot_density(
     ax: Axes | None = None,
 ) -> Axes:
     """Histogram over all chains and the chosen frames of |w| ("radial") or of a coordinate, beside a theory curve (x, density)."""
+    _check_dataset(dataset)
     ax = _axes(ax)
     values = density_samples(dataset.omega.isel(step=frames).transpose(..., "dim").to_numpy(), density).ravel()
     ax.hist(values, _n_bins(values.size), density=True, color="tab:red", alpha=0.5, label="particles")
@@ -173,6 +201,7 @@ def animate(
     from matplotlib.animation import FuncAnimation, PillowWriter
     from matplotlib.figure import Figure
 
+    _check_dataset(dataset)
     frames = np.unique(np.linspace(0, dataset.sizes["step"] - 1, min(count(n_frames, "n_frames"), MAX_FRAMES)).astype(int))
     dataset = dataset.isel(step=frames).load()
     figure = Figure(figsize=(8, 4), layout="constrained")

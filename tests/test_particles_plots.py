@@ -54,7 +54,8 @@ def test_energies_and_health(dataset, line):
     np.testing.assert_allclose(ax.lines[2].get_ydata(), dataset.energy_riesz.mean("chain"))
     assert len(plots.plot_energies(line).lines) == 1  # one term is the energy
     ax = plots.plot_health(dataset)
-    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"projected", "capped", "grad_norm", "min_gap"}
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"moved back by the wall", "capped", "grad_norm", "min_gap"}
+    assert {axes.get_ylabel() for axes in ax.figure.axes} == {"fraction of particle steps", "grad_norm, min_gap"}
 
 
 @pytest.mark.parametrize("density", ["radial", 0, 1])
@@ -95,3 +96,25 @@ def test_bad_input(dataset):
         plots.plot_particles(dataset, trail=-1)
     with pytest.raises(ValueError, match="n_frames"):
         plots.animate(dataset, n_frames=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dims": (0, 2)}, "dims must be an integer from 0 to 1, got 2"),
+        ({"dims": (0,)}, r"dims must be two coordinates, got \(0,\)"),
+        ({"frame": 50}, "frame must be an integer from -21 to 20, got 50"),
+        ({"frame": 1.0}, "frame must be an integer"),
+        ({"chain": 3}, "chain must be an integer from -2 to 1, got 3"),
+    ],
+)
+def test_what_lies_outside_the_run_is_named(dataset, options, words):
+    with pytest.raises(ValueError, match=words):
+        plots.plot_particles(dataset, **options)
+    assert not plt.get_fignums()
+
+
+@pytest.mark.parametrize("draw", [plots.plot_particles, plots.plot_energies, plots.plot_health, plots.plot_density, plots.animate])
+def test_an_array_is_no_dataset(draw):
+    with pytest.raises(ValueError, match=r"dataset must be a Dataset of simulate.*got ndarray"):
+        draw(np.zeros((2, 3, 4, 2)))
