@@ -172,10 +172,11 @@ def _processor() -> str:
 # ---- the page ----------------------------------------------------------------------------------------------------------------------------
 
 STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
+body{font:16px/1.5 system-ui,sans-serif;max-width:68rem;margin:2rem auto;padding:0 1rem;color:#1b1b1b;background:#fff}
 h1,h2,h3{line-height:1.2} h2{margin-top:3rem;border-bottom:1px solid #ccc} h3{margin:1.5rem 0 .4rem;font-size:1rem}
 .wide{overflow-x:auto} table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}
-th,td{padding:.25rem .8rem;text-align:right;border-bottom:1px solid #e5e5e5} th:first-child,td:first-child{text-align:left}
+th,td{padding:.25rem .55rem;white-space:nowrap;
+text-align:right;border-bottom:1px solid #e5e5e5} th:first-child,td:first-child{text-align:left}
 th{border-bottom:2px solid #888} figure{margin:1.5rem 0} img{max-width:100%;height:auto} figcaption,.note{color:#444;font-size:.92rem}
 .note{margin:.3rem 0} pre{background:#f4f4f4;padding:.8rem;overflow-x:auto;font-size:.85rem} li{margin:.2rem 0}
 """
