@@ -35,7 +35,6 @@ def test_notebook_is_short_and_committed_with_outputs(path):
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path):
     run_fast(path)
@@ -54,7 +53,6 @@ def test_readme_is_complete_and_its_links_exist():
         assert (ROOT / target).exists(), target
 
 
-@pytest.mark.slow
 def test_readme_code_runs(capsys):
     exec(readme_python(), {"__name__": "readme"})
     assert "ok  Euler step included" in capsys.readouterr().out

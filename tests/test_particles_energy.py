@@ -30,16 +30,16 @@ def particles(*shape, seed=2):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def check(energy, omega, rtol=1e-7):
+def check(energy, omega, h=1e-4):
     """value, value_and_grad, gradient, torch, autograd and finite differences of the value tell one story."""
     value, (terms, gradient) = np.asarray(energy.value(omega)), energy.value_and_grad(omega)
     assert value.shape == omega.shape[:-2]
     assert gradient.shape == omega.shape
     np.testing.assert_allclose(sum(terms.values()), value, rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(energy.gradient(omega), gradient)
-    numerical = omega.shape[-2] * naive.numerical_gradient(lambda w: float(np.sum(energy.value(w))), omega)
+    numerical = omega.shape[-2] * naive.numerical_gradient(lambda w: float(np.sum(energy.value(w))), omega, h)
     size = np.abs(numerical).max()
-    assert np.abs(gradient - numerical).max() <= rtol * size + 1e-10
+    assert np.abs(gradient - numerical).max() <= 1e-7 * size + 1e-10
     tensor = torch.tensor(omega, requires_grad=True)
     torch_value, (_, torch_gradient) = energy.value(tensor), energy.value_and_grad(tensor)
     torch_value.sum().backward()
@@ -74,7 +74,7 @@ def test_gradients_of_data_energies(feature, shape):
 @pytest.mark.parametrize("options", [{}, {"softening": 0.3}, {"length": 1.7, "mirror": True}, {"softening": 0.2, "mirror": True}], ids=str)
 def test_gradients_of_riesz_and_trap(s, options):
     for shape in ((5, 3), (2, 4, 2), (2, 1), (3, 4)):
-        check(Riesz(s, 0.7, **options), 2 * particles(*shape), rtol=2e-7 if s == 7 else 1e-7)
+        check(Riesz(s, 0.7, **options), 2 * particles(*shape), h=3e-5 if s == 7 else 1e-4)  # g_7 bends within a step of 1e-4
     check(Riesz(s, 0.7, **options) + Quadratic(1.3, 0.2) + Quadratic([0.5, 0.0], [1.0, -2.0]), 2 * particles(3, 5, 2))
 
 

@@ -148,7 +148,10 @@ def test_inputs_are_not_written_to():
     inputs = arrays()
     for a in inputs:
         a.flags.writeable = False
-    Langevin(0.3, 7.0, drift_cap=0.1, clip=0.5).step(*inputs, Ball(0.5, 2), 0)
+    moved, _ = Langevin(0.3, 7.0, drift_cap=0.1, clip=0.5).step(*inputs, Ball(0.5, 2), 0)
+    assert not any(np.shares_memory(moved, a) for a in inputs)
+    for a, b in zip(inputs, arrays(), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_cap_and_clip_bound_lengths():
