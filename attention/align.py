@@ -24,9 +24,10 @@ from attention.model import Batch, Transformer, masked_mean, seed_from
 from particles.alignment import Alignment, CentredAlignment
 from particles.arrays import count
 from particles.domain import Ball
-from particles.energy import Energy, Quadratic, Riesz
+from particles.energy import Energy, Quadratic
 from particles.features import Feature, FourierPhase, PositiveExponential
 from particles.langevin import Langevin
+from particles.riesz import Riesz
 from particles.simulate import simulate
 
 EnergyFactory = Callable[[np.ndarray, np.ndarray, Feature], Energy]

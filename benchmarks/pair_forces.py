@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numba import njit
 
-from particles.energy import Riesz
+from particles.riesz import Riesz
 
 N_PARTICLES = 2048
 OURS, OURS_ENERGY = "kernelgas gradient", "kernelgas energy + gradient"

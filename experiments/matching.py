@@ -30,9 +30,10 @@ from attention.linear import kernel_attention
 from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.domain import Ball
-from particles.energy import Quadratic, Riesz
+from particles.energy import Quadratic
 from particles.features import FourierPair
 from particles.langevin import Langevin
+from particles.riesz import Riesz
 from particles.simulate import simulate
 
 N_CALIBRATION = 20_000  # points that fix the median of ring3

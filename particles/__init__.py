@@ -10,7 +10,7 @@ from typing import Any
 
 from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
 from particles.domain import Ball, Box, Domain, FullSpace
-from particles.energy import Energy, Quadratic, Riesz, Sum
+from particles.energy import Energy, Quadratic, Sum
 from particles.features import (
     Elu,
     Feature,
@@ -27,6 +27,7 @@ from particles.frequencies import sample_frequencies
 from particles.langevin import DivergenceError, Langevin, geometric, linear
 from particles.measure import Measure, load_measure, save_measure
 from particles.random import key_from, normal
+from particles.riesz import Riesz
 from particles.simulate import resume, simulate
 from particles.trajectory import open_trajectory
 

@@ -20,10 +20,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.domain import Ball
-from particles.energy import Energy, Quadratic, Riesz
+from particles.energy import Energy, Quadratic
 from particles.features import Feature, FourierPhase, as_feature
 from particles.frequencies import sample_frequencies
 from particles.langevin import Langevin
+from particles.riesz import Riesz
 from particles.simulate import simulate
 
 HOLDOUT = 0.25

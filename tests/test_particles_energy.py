@@ -13,8 +13,9 @@ import xarray as xr
 
 from particles import naive
 from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
-from particles.energy import Quadratic, Riesz, Sum
+from particles.energy import Quadratic, Sum
 from particles.features import Elu, Softplus, as_feature
+from particles.riesz import Riesz
 from particles.targets import target_factor
 
 FEATURES = ["fourier", "phase", "nonstationary", "positive", "softplus", "elu", "softmax"]
