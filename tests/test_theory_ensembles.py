@@ -5,18 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import dblquad, quad
+from scipy.special import roots_legendre
+from scipy.stats import kstest
 
 from theory.ensembles import (
     beta_hermite,
+    circle_gas_energy,
+    circle_gas_log_partition,
     euler_second_moment,
     fourth_moment,
+    ginibre_radii,
     log_gas_energy,
     log_gas_index,
     log_gas_log_partition,
     mean_log_energy,
     mehta_log_partition,
+    sample_circle_gas,
     sample_log_gas,
+    sample_wall_gas,
     second_moment,
+    wall_gas_energy,
+    wall_gas_log_partition,
 )
 from theory.equilibrium import GaussWigner, Semicircle
 
@@ -123,11 +132,125 @@ def test_sampler_edge_cases():
     assert log_gas_index(6.0, 0.7, 11) == pytest.approx(0.42)
 
 
+# Hard walls and the circle: each gas is (log partition, energy, sampler, size of its room), in the same order of arguments.
+GASES = {
+    "wall": (wall_gas_log_partition, wall_gas_energy, sample_wall_gas),
+    "circle": (circle_gas_log_partition, circle_gas_energy, sample_circle_gas),
+}
+
+
+def ordered_gas(gas, n, b, size, power=0.0):
+    """int prod |x_i - x_j|^b (-sum log |x_i - x_j|)^power over the room, by Gauss rules between neighbours; b a power of a polynomial."""
+    length = 2 * size if gas == "wall" else size
+    node, weight = roots_legendre(48)
+    node, weight = (node + 1) / 2, weight / 2
+    x, w = length * node[:, None], length * weight  # the largest first, then ever smaller ones, graded towards coincidence
+    for _ in range(n - 1):
+        u = node**3
+        step = x[:, -1:, None] * (1 - u)[None, None]
+        w = (w[:, None] * x[:, -1:] * (3 * node**2 * weight)).reshape(-1)
+        x = np.concatenate([np.repeat(x[:, None], 48, 1), step.transpose(0, 2, 1)], -1).reshape(len(w), -1)
+    i, j = np.triu_indices(n, 1)
+    gap = x[:, i] - x[:, j]
+    logs = np.log(gap if gas == "wall" else size / np.pi * np.sin(np.pi * gap / size)).sum(1)
+    return np.prod(np.arange(1, n + 1)) * np.sum(w * np.exp(b * logs) * (-logs) ** power)
+
+
+@pytest.mark.parametrize("gas", GASES)
+@pytest.mark.parametrize(("n", "b", "size"), [(2, 0.7, 1.0), (2, 3.0, 0.6), (3, 0.5, 1.7), (3, 2.4, 0.9)])
+def test_wall_and_circle_gas_by_quadrature(gas, n, b, size):
+    log_partition, energy, _ = GASES[gas]
+    strength = 0.9
+    beta = b * (n - 1) / strength
+    total = ordered_gas(gas, n, b, size)
+    assert log_partition(n, beta, strength, size) == pytest.approx(np.log(total), abs=2e-6)
+    pairs = ordered_gas(gas, n, b, size, 1.0) / total
+    assert energy(n, beta, strength, size) == pytest.approx(strength * pairs / (n * (n - 1)), abs=2e-6)
+    assert energy(n, 1.05 * beta, strength, size) != pytest.approx(strength * pairs / (n * (n - 1)), abs=2e-5)  # negative control
+
+
+@pytest.mark.parametrize("gas", GASES)
+def test_energy_is_the_derivative_of_the_partition_function_at_a_wall_and_on_a_circle(gas):
+    log_partition, energy, _ = GASES[gas]
+    n, beta, step = 11, 4.0, 1e-4
+    slope = (log_partition(n, beta + step, 0.7, 1.3) - log_partition(n, beta - step, 0.7, 1.3)) / (2 * step)
+    assert n * energy(n, beta, 0.7, 1.3) == pytest.approx(-slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("gas", GASES)
+@pytest.mark.parametrize(("n", "b", "size"), [(2, 1.3, 0.8), (7, 0.4, 1.5), (20, 4.0, 2.5)])
+def test_samplers_reproduce_the_exact_energy_at_a_wall_and_on_a_circle(gas, n, b, size):
+    _, energy, sample = GASES[gas]
+    strength = 0.9
+    beta = b * (n - 1) / strength
+    x = sample(n, beta, strength, size, rng=21, size=3000)[..., 0]
+    low = -size if gas == "wall" else 0
+    assert x.min() >= low
+    assert x.max() <= size
+    assert (np.diff(x, axis=1) > 0).all()
+    i, j = np.triu_indices(n, 1)
+    gap = x[:, j] - x[:, i]
+    pairs = -np.log(gap if gas == "wall" else size / np.pi * np.sin(np.pi * gap / size)).sum(1) * strength / (n * (n - 1))
+    # z at 4: false alarm 6e-5 each; beta 30 % off is rejected
+    assert abs(z_score(pairs, energy(n, beta, strength, size))) < 4
+    assert abs(z_score(pairs, energy(n, 1.3 * beta, strength, size))) > 4
+
+
+@pytest.mark.parametrize("gas", GASES)
+def test_free_and_cold_limits_at_a_wall_and_on_a_circle(gas):
+    log_partition, energy, sample = GASES[gas]
+    width = 2.4
+    size = width / 2 if gas == "wall" else width
+    assert log_partition(6, 3.0, 0.0, size) == pytest.approx(6 * np.log(width), rel=1e-13)
+    free = sample(6, 3.0, 0.0, size, rng=3, size=500)
+    assert kstest((free / width + (0.5 if gas == "wall" else 0)).ravel(), "uniform").pvalue > 1e-4  # false alarm 1e-4
+    i, j = np.triu_indices(12, 1)
+    if gas == "wall":  # the zeros of (1 - x^2) P'_{n-1}, here as the Gauss-Lobatto points
+        points = size * np.r_[-1, np.sort(np.polynomial.legendre.Legendre.basis(11).deriv().roots()), 1]
+        ground = -np.log(abs(points[i] - points[j])).sum()
+    else:
+        ground = 6 * 11 * -np.log(width / (2 * np.pi)) - 6 * np.log(12)
+    assert energy(12, 1e7, 0.7, size) == pytest.approx(0.7 * ground / 132, abs=1e-5)
+    # many particles: the capacity of the room, half_width/2 or period/(2 pi), at a rate of log n / n
+    gap = [energy(n, 1e9, 0.7, size) + 0.35 * np.log(size / 2 if gas == "wall" else size / (2 * np.pi)) for n in (200, 2000)]
+    assert gap[0] / gap[1] == pytest.approx(10 * np.log(200) / np.log(2000), rel=0.1)
+
+
+def test_wall_gas_of_beta_two_is_the_legendre_ensemble():
+    """At b = 2 the one-particle density is sum of squared orthonormal Legendre polynomials / n: its even moments are exact."""
+    n = 5
+    x = sample_wall_gas(n, 2.0 * (n - 1), 1.0, 1.0, rng=5, size=20000)[..., 0]
+    node, weight = roots_legendre(40)
+    rho = sum((k + 0.5) * np.polynomial.legendre.Legendre.basis(k)(node) ** 2 for k in range(n)) / n
+    for power in (2, 4, 8):
+        assert abs(z_score((x**power).mean(1), np.sum(weight * rho * node**power))) < 4  # false alarm 6e-5 each
+    assert abs(z_score((x**2).mean(1), 1.05 * np.sum(weight * rho * node**2))) > 4
+
+
+def test_ginibre_radii():
+    """The mean square is the virial law, and the largest radius of one particle is Rayleigh's."""
+    n, beta, kappa = 7, 3.0, 1.4
+    radii = ginibre_radii(n, beta, kappa, rng=1, size=20000)
+    assert abs(z_score((radii**2).mean(1), second_moment(2, beta, kappa, 2 * (n - 1) / beta))) < 4  # false alarm 6e-5
+    assert abs(z_score((radii**2).mean(1), second_moment(2, 1.05 * beta, kappa, 2 * (n - 1) / beta))) > 4
+    assert kstest(ginibre_radii(1, beta, kappa, rng=1, size=5000)[:, 0] * np.sqrt(beta * kappa), "rayleigh").pvalue > 1e-4
+    pair = ginibre_radii(2, beta, kappa, rng=2, size=20000)
+    # two particles by polar quadrature of (x - y)^2: E of the smaller square, E min(Gamma(1), Gamma(2)) = 3/4 in units of 2/(beta kappa)
+    assert abs(z_score(pair[:, 0] ** 2, 0.75 * 2 / (beta * kappa))) < 4
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: beta_hermite(0, 1.0, 0), "n must be"),
         (lambda: beta_hermite(3, -1.0, 0), "b must be"),
+        (lambda: wall_gas_energy(1, 1.0, 1.0, 1.0), "n must be an integer of at least 2, got 1"),
+        (lambda: wall_gas_log_partition(3, 1.0, -1.0, 1.0), "strength must be .*-1.0"),
+        (lambda: sample_wall_gas(3, 1.0, 1.0, 0.0, 0), "half_width must be .*0.0"),
+        (lambda: circle_gas_energy(3, 0.0, 1.0, 1.0), "beta must be .*0.0"),
+        (lambda: circle_gas_log_partition(3, 1.0, 1.0, -2.0), "period must be .*-2.0"),
+        (lambda: sample_circle_gas(3, 1.0, 1.0, 1.0, 0, size=0), "size must be .*0"),
+        (lambda: ginibre_radii(0, 1.0, 1.0, 0), "n must be .*0"),
         (lambda: beta_hermite(3, 1.0, 0, size=0), "size must be"),
         (lambda: beta_hermite(3, 1.0, "seed"), "rng must be an integer.*'seed'"),
         (lambda: beta_hermite(3, 1.0, None), "rng must be an integer.*None"),
