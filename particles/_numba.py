@@ -49,17 +49,17 @@ def _distances(x, y, i, j, columns, softening2, p, q):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _weights(q, w, base, power, tiny):
-    """w = q^-power over one row; 0 where q < tiny, which stands for a particle and itself and for coincident pairs."""
+def _weights(q, w, base, power, floor):
+    """w = q^-power over one row; 0 where q < floor: a particle and itself, coincident pairs, pairs inside the truncation."""
     quarters, zero, one = round(4 * power), q.dtype.type(0), q.dtype.type(1)  # a plain 0 would turn float32 into float64
     chain = quarters == 4 * power and quarters <= 256  # a multiple of a quarter: square roots and squarings
     if chain and quarters == 6:  # s = 1
         for j in range(q.size):
-            inverse = one / q[j] if q[j] >= tiny else zero
+            inverse = one / q[j] if q[j] >= floor else zero
             w[j] = inverse * math.sqrt(inverse)
         return
     for j in range(q.size):
-        w[j] = one / q[j] if q[j] >= tiny else zero
+        w[j] = one / q[j] if q[j] >= floor else zero
     if chain and quarters == 4:  # s = 0
         return
     if not chain:
@@ -105,15 +105,15 @@ def _forces(x, y, rows, columns, w, out):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _sum_log(q, tiny, values, bits):
-    """(sum of log q, number skipped) over the entries of a row that are at least tiny.
+def _sum_log(q, floor, values, bits):
+    """(sum of log q, number skipped) over the entries of a row that are at least floor.
 
     One logarithm for the row: the exponents are added as integers, the mantissas multiplied (below 2^256). `bits` is `values` as int64.
     """
     skipped, exponent, product = 0, 0, 1.0
     for j in range(q.size):
-        skipped += q[j] < tiny
-        values[j] = q[j] if q[j] >= tiny else 1.0
+        skipped += q[j] < floor
+        values[j] = q[j] if q[j] >= floor else 1.0
     for j in range(q.size):
         exponent += (bits[j] >> _BITS) - 1023
         bits[j] = (bits[j] & _MANTISSA) | _ONE
@@ -124,24 +124,24 @@ def _sum_log(q, tiny, values, bits):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _energy(q, w, s, tiny, values, bits):
+def _energy(q, w, s, floor, values, bits):
     """(sum of g_s over one row, number of entries skipped) from q and w = q^(-s/2 - 1)."""
     if s == 0:
-        total, skipped = _sum_log(q, tiny, values, bits)
+        total, skipped = _sum_log(q, floor, values, bits)
         return -0.5 * total, skipped
     total, skipped = q.dtype.type(0), 0
     for j in range(q.size):
         total += w[j] * q[j]
-        skipped += q[j] < tiny
+        skipped += q[j] < floor
     return float(total) * (1.0 if s > 0 else -1.0), skipped
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _four_rows(x, y, first, s, softening2, want_energy, energy, force):
+def _four_rows(x, y, first, s, softening2, floor, cost, want_energy, energy, force):
     """Fill energy[first:first+4] and force[first:first+4] with the sums over all other particles.
 
-    energy: sum of g_s, infinite for a coincident pair when s >= 0. force: sum of w (x - y). Pair (i, i) is skipped.
+    energy: sum of g_s, `cost` for each pair with q < floor. force: sum of w (x - y) over the others. Pair (i, i) is skipped.
     """
     dim, n = x.shape
     last = n - 1
@@ -149,7 +149,6 @@ def _four_rows(x, y, first, s, softening2, want_energy, energy, force):
     q, w, base = np.empty((4, _TILE), x.dtype), np.empty((4, _TILE), x.dtype), np.empty(_TILE, x.dtype)
     values = np.empty(_TILE)
     bits = values.view(np.int64)
-    tiny = np.finfo(x.dtype).tiny
     power = x.dtype.type(0.5 * s + 1)
     total, skipped, out = np.zeros(4), np.zeros(4, np.int64), np.zeros((4, dim))
     for start in range(0, n, _TILE):
@@ -160,32 +159,32 @@ def _four_rows(x, y, first, s, softening2, want_energy, energy, force):
         for a in range(4):
             if start <= rows[a] < start + size:
                 q[a, rows[a] - start] = 0
-            _weights(q[a, :size], w[a, :size], base, power, tiny)
+            _weights(q[a, :size], w[a, :size], base, power, floor)
             if want_energy:
-                part, zeros = _energy(q[a, :size], w[a, :size], s, tiny, values, bits)
+                part, zeros = _energy(q[a, :size], w[a, :size], s, floor, values, bits)
                 total[a] += part
                 skipped[a] += zeros
         _forces(x, y, rows, columns, w, out)
     for a in range(min(4, n - first)):
         force[first + a] = out[a]
-        energy[first + a] = np.inf if skipped[a] > 1 and s >= 0 else total[a]
+        energy[first + a] = total[a] + (skipped[a] - 1) * cost if skipped[a] > 1 else total[a]  # 0 * inf is NaN
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _serial(x, y, s, softening2, want_energy, energy, force):
+def _serial(x, y, s, softening2, floor, cost, want_energy, energy, force):
     for c in range(x.shape[0]):
         for first in range(0, x.shape[2], 4):
-            _four_rows(x[c], y[c], first, s, softening2, want_energy, energy[c], force[c])
+            _four_rows(x[c], y[c], first, s, softening2, floor, cost, want_energy, energy[c], force[c])
 
 
 @njit(parallel=True, **_JIT)
 @typing.no_type_check
-def _parallel(x, y, s, softening2, want_energy, energy, force):
+def _parallel(x, y, s, softening2, floor, cost, want_energy, energy, force):
     blocks = (x.shape[2] + 3) // 4
     for task in prange(x.shape[0] * blocks):
         c = task // blocks
-        _four_rows(x[c], y[c], 4 * (task - c * blocks), s, softening2, want_energy, energy[c], force[c])
+        _four_rows(x[c], y[c], 4 * (task - c * blocks), s, softening2, floor, cost, want_energy, energy[c], force[c])
 
 
 @njit(**_JIT)
@@ -208,24 +207,36 @@ def _planes(points: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(points.swapaxes(-1, -2))
 
 
-def pair_sums(x: np.ndarray, s: float, softening2: float, sign: float, *, energy: bool) -> tuple[np.ndarray, np.ndarray]:
+def pair_sums(x: np.ndarray, y: np.ndarray, s: float, softening2: float, floor2: float, *, energy: bool) -> tuple[np.ndarray, np.ndarray]:
     """(sum_{i != j} g_s (chain,), sum_{j != i} q^(-s/2 - 1) (x_i - y_j) (chain, particle, dim)).
 
-    q = |x_i - y_j|^2 + softening2, y = sign x; x (chain, particle, dim) float32 or float64. The first result is zero unless `energy`.
+    q = |x_i - y_j|^2 + softening2; x, y (chain, particle, dim) float32 or float64. Pairs with q < floor2 have the energy of floor2 and no
+    force. The first result is zero unless `energy`.
     """
     chains, n, dim = x.shape
     rows, force = np.zeros((chains, n)), np.empty((chains, n, dim), x.dtype)
     run = _serial if chains * n * n * dim < _SMALL or numba.get_num_threads() == 1 else _parallel
     planes = _planes(x)
-    run(planes, planes if sign > 0 else -planes, s, x.dtype.type(softening2), energy, rows, force)
+    others = planes if y is x else _planes(y)
+    floor = x.dtype.type(max(floor2, np.finfo(x.dtype).tiny))
+    run(planes, others, s, x.dtype.type(softening2), floor, potential(floor2, s), energy, rows, force)
     return rows.sum(1), force
 
 
-def pair_gaps(x: np.ndarray, sign: float) -> tuple[np.ndarray, np.ndarray]:
-    """(number of coincident pairs, smallest |x_k - sign x_l|) per chain, over k < l."""
+def potential(q: float, s: float) -> float:
+    """g_s at the squared distance q."""
+    if s < 0:
+        return -(q ** (-s / 2))
+    if q == 0:
+        return math.inf
+    return q ** (-s / 2) if s else -0.5 * math.log(q)
+
+
+def pair_gaps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of coincident pairs, smallest |x_k - y_l|) per chain, over k < l."""
     coincident, closest = np.zeros(len(x), np.int64), np.full(len(x), np.inf)
     planes = _planes(x)
-    _gaps(planes, planes if sign > 0 else -planes, coincident, closest)
+    _gaps(planes, planes if y is x else _planes(y), coincident, closest)
     return coincident, np.sqrt(closest)
 
 

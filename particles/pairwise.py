@@ -1,4 +1,4 @@
-"""Sums of the Riesz kernel over pairs of particles: the one place that chooses a back end.
+"""Sums of the Riesz kernel over pairs of particles: the one place that chooses an algorithm and a back end.
 
 g_s(w) = |w|^-s (s > 0), -log |w| (s = 0), -|w|^|s| (-2 < s < 0), of (|w|^2 + softening^2)^(1/2) / length
 (Coulomb paper, section 2 and supplement).
@@ -7,15 +7,20 @@ Coincident particles of a bare kernel: energy +inf when s >= 0, no force.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
 
 from particles import _numba
-from particles.arrays import Array, is_torch
+from particles.arrays import Array, is_torch, namespace
+from particles.random import Key
 
+METHODS = ("auto", "direct", "tree", "fmm", "random_batch")
 _LARGEST = {2: 6e4, 4: float(np.finfo(np.float32).max), 8: float(np.finfo(np.float64).max)}  # by bytes
+Sums = tuple[Array, Array]
 
 
 def riesz_sums(
@@ -25,25 +30,38 @@ def riesz_sums(
     softening: float = 0.0,
     length: float = 1.0,
     mirror: bool = False,
+    truncation: float | None = None,
+    period: float | tuple[float, ...] | None = None,
+    method: str = "direct",
+    tolerance: float = 0.0,
+    key: Key | None = None,
     energy: bool = True,
 ) -> tuple[Float[Array, "*chain"], Float[Array, "*chain particle dim"]]:
     """(sum_{k != l} g_s(omega_k - omega_l) in float64, sum_{l != k} grad g_s(omega_k - omega_l)).
 
-    omega (particle, dim) or (chain, particle, dim); the sums have its leading shape and its shape. `mirror` adds g_s(omega_k + omega_l)
-    for k != l. The first sum is 0 unless `energy`.
+    omega (particle, dim) or (chain, particle, dim); the sums have its leading shape and its shape. The other arguments are those of
+    `particles.Riesz`; `key` is that of a random batch. The first sum is 0 unless `energy`.
 
     Raises
     ------
     ValueError
-        If omega holds NaN.
+        If omega holds NaN, or the method cannot do these sums.
     OverflowError
         If distances or forces exceed the range of omega's dtype.
     """
     stacked = omega if omega.ndim == 3 else omega[None]
-    points = stacked / length
+    points, radius = stacked if length == 1 else stacked / length, None
+    if period is not None:
+        radius = circle_radius(period, omega) / length
+        points = on_circles(points, radius)
     _check_spread(points)
-    total, force = _sums(points, s, (softening / length) ** 2, mirror, energy)
-    gradient = force * (-(abs(s) or 1.0) / length)
+    floor2 = ((truncation or 0.0) / length) ** 2
+    sums = _summation(
+        choose(method, points, s, tolerance, exact=bool(truncation)), s, (softening / length) ** 2, floor2, tolerance, key, energy
+    )
+    total, force = _with_images(points, sums, s, mirror, radius)
+    gradient = force if radius is None else _pull_back(force, points, radius)
+    gradient = gradient * (-(abs(s) or 1.0) / length)
     if not bool(abs(gradient).sum() < np.inf):
         raise OverflowError(
             f"the Riesz force with s = {s} exceeds the range of {omega.dtype}; use softening, a length near the gap, or float64"
@@ -51,25 +69,110 @@ def riesz_sums(
     return (total, gradient) if omega.ndim == 3 else (total[0], gradient[0])
 
 
-def _sums(points: Array, s: float, softening2: float, mirror: bool, energy: bool) -> tuple[Array, Array]:
-    pair_sums = _backend(points).pair_sums
-    total, force = pair_sums(points, s, softening2, 1.0, energy=energy)
-    if mirror:
-        more, mirrored = pair_sums(points, s, softening2, -1.0, energy=energy)
-        total, force = total + more, force + mirrored
-    return total, force
+def choose(method: str, points: Array, s: float, tolerance: float, *, exact: bool = False) -> str:
+    """The algorithm that "auto" stands for: direct sums unless another is faster and errs by at most `tolerance`."""
+    if method != "auto":
+        return method
+    if tolerance == 0 or exact:
+        return "direct"
+    from particles.fast_sum import worthwhile
+
+    return worthwhile(points.shape[-2], points.shape[-1], s, tolerance) or "direct"
 
 
-def gaps(omega: Float[Array, "*chain particle dim"], *, mirror: bool = False) -> tuple[Num[Array, "*chain"], Num[Array, "*chain"]]:
+def _summation(
+    method: str, s: float, softening2: float, floor2: float, tolerance: float, key: Key | None, energy: bool
+) -> Callable[[Array, Array], Sums]:
+    """(x, y) -> (sum_{i != j} g_s (chain,), sum_{j != i} q^(-s/2 - 1) (x_i - y_j)) by the method."""
+    if method == "direct":
+        return lambda x, y: _backend(x).pair_sums(x, y, s, softening2, floor2, energy=energy)
+    from particles import fast_sum
+
+    if method == "random_batch":
+        if key is None:
+            raise ValueError("key must be given for method='random_batch', got None")
+        seed, chain, step = key
+        return _chain_by_chain(lambda c, x, y: fast_sum.random_batch_sums(x, y, s, softening2, key=(seed, chain + c, step), energy=energy))
+    function = {"tree": fast_sum.tree_sums, "fmm": fast_sum.fmm_sums}[method]
+    return _chain_by_chain(lambda c, x, y: function(x, y, s, softening2, tolerance=tolerance, energy=energy))
+
+
+def _chain_by_chain(one: Callable[[int, np.ndarray, np.ndarray], tuple[float, np.ndarray]]) -> Callable[[Array, Array], Sums]:
+    """A sum over one chain of float64 points as a sum over stacked chains of any kind."""
+
+    def all_chains(x: Array, y: Array) -> Sums:
+        xs, ys = (np.asarray(a.cpu() if is_torch(a) else a, np.float64) for a in (x, y))
+        results = [one(c, *pair) for c, pair in enumerate(zip(xs, ys, strict=True))]
+        total, force = np.array([r[0] for r in results]), np.stack([r[1] for r in results])
+        if not is_torch(x):
+            return total, force.astype(x.dtype)
+        torch = namespace(x)
+        return torch.as_tensor(total, device=x.device), torch.as_tensor(force, dtype=x.dtype, device=x.device)
+
+    return all_chains
+
+
+def _with_images(points: Array, sums: Callable[[Array, Array], Sums], s: float, mirror: bool, radius: Array | None) -> Sums:
+    """`sums` over the points and, with `mirror`, over the points and their images; torch can differentiate the total."""
+
+    def both(x: Array) -> Sums:
+        total, force = sums(x, x)
+        if mirror:
+            more, mirrored = sums(x, _images(x, radius))
+            total, force = total + more, force + mirrored
+        return total, force
+
+    return _backend(points).differentiable(points, both, s) if is_torch(points) else both(points)
+
+
+def _images(points: Array, radius: Array | None) -> Array:
+    """-points; on circles the angles change their sign."""
+    if radius is None:
+        return -points
+    dim = points.shape[-1] // 2
+    return namespace(points).concatenate([points[..., :dim], -points[..., dim:]], -1)
+
+
+def circle_radius(period: float | tuple[float, ...], omega: Array) -> Array:
+    """period / 2 pi per coordinate, like omega; ValueError where the numbers of coordinates differ."""
+    dim, xp = omega.shape[-1], namespace(omega)
+    if np.ndim(period) and np.size(period) != dim:
+        raise ValueError(f"period must have {dim} numbers for omega of shape {tuple(omega.shape)}, got {period!r}")
+    radius = np.broadcast_to(np.asarray(period, float) / (2 * math.pi), (dim,))
+    return radius.astype(omega.dtype) if xp is np else xp.as_tensor(radius.copy(), dtype=omega.dtype, device=omega.device)
+
+
+def on_circles(points: Array, radius: Array) -> Array:
+    """The flat torus in 2 dim coordinates: radius (cos, sin)(points / radius). Distances there are chords."""
+    xp = namespace(points)
+    angle = points % (2 * math.pi * radius) / radius  # first the remainder: a shift by periods changes no digit of it
+    return xp.concatenate([radius * xp.cos(angle), radius * xp.sin(angle)], -1)
+
+
+def _pull_back(force: Array, points: Array, radius: Array) -> Array:
+    """A force in the 2 dim coordinates as one along the circles."""
+    dim = points.shape[-1] // 2
+    points = points.detach() if is_torch(points) else points
+    return (force[..., dim:] * points[..., :dim] - force[..., :dim] * points[..., dim:]) / radius
+
+
+def gaps(
+    omega: Float[Array, "*chain particle dim"], *, mirror: bool = False, period: float | tuple[float, ...] | None = None
+) -> tuple[Num[Array, "*chain"], Num[Array, "*chain"]]:
     """(number of coincident pairs, smallest distance of a pair) of omega's leading shape; with `mirror` also of omega_k and -omega_l.
 
     Pairs whose squared distance is below the smallest normal number count as coincident. One particle alone has distance infinity.
+    With a `period` distances are chords, as in the potential.
     """
-    stacked = omega if omega.ndim == 3 else omega[None]
+    stacked, radius = (omega if omega.ndim == 3 else omega[None]), None
+    stacked = stacked.detach() if is_torch(stacked) else stacked
+    if period is not None:
+        radius = circle_radius(period, omega)
+        stacked = on_circles(stacked, radius)
     backend = _backend(omega)
-    coincident, gap = backend.pair_gaps(stacked, 1.0)
+    coincident, gap = backend.pair_gaps(stacked, stacked)
     if mirror:
-        more, mirrored = backend.pair_gaps(stacked, -1.0)
+        more, mirrored = backend.pair_gaps(stacked, _images(stacked, radius))
         coincident, gap = coincident + more, backend.minimum(gap, mirrored)
     return (coincident, gap) if omega.ndim == 3 else (coincident[0], gap[0])
 

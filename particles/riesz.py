@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from particles.arrays import Array, as_omega, flag, positive, real
+import numpy as np
+
+from particles.arrays import Array, as_omega, flag, is_torch, positive, real
 from particles.energy import Energy
-from particles.pairwise import gaps, riesz_sums
+from particles.pairwise import METHODS, choose, gaps, riesz_sums
 from particles.random import Key
 
 
@@ -16,7 +18,7 @@ class Riesz(Energy):
     """strength * W_N, W_N = 1/(2N(N-1)) sum_{k != l} g_s(omega_k - omega_l): a repulsion.
 
     g_s(w) = |w|^-s (s > 0), -log |w| (s = 0), -|w|^|s| (-2 < s < 0); the force is always repulsive. For s >= dim no mean-field limit
-    exists (the continuum energy is infinite); finite systems are fine.
+    exists (the continuum energy is infinite); finite systems are fine, and so is the limit of a softened or truncated kernel.
 
     Parameters
     ----------
@@ -25,9 +27,16 @@ class Riesz(Energy):
     softening : |w|^2 becomes |w|^2 + softening^2.
     length : distances are measured in this unit.
     mirror : also let omega_k repel -omega_l (k != l), as omega and -omega are one feature of a real kernel.
+    truncation : g_s(max(|w|, truncation)), min(r^-s, truncation^-s) of the paper's large-deviation proof: no force inside. Not together
+        with softening.
+    period : the torus with this period, one number or one per coordinate. Distances are chords, |w|^2 = sum_a (period_a / pi)^2
+        sin^2(pi w_a / period_a): for dim = 1, s = 0 the circular ensemble of random matrices (Dyson 1962). "coulomb" remains dim - 2.
+    method : "direct" (all pairs), "tree" or "fmm" (dim <= 3, see `particles.fast_sum`), "random_batch" (unbiased and noisy), or "auto":
+        the fastest that errs by at most `tolerance`.
+    tolerance : allowed error of the force field, root mean square relative to its size; 0 allows direct sums only.
 
-    Coincident pairs: for softening 0 and s >= 0 the energy is +inf and the pair exerts no force; otherwise both are exact.
-    Raises OverflowError where distances or forces exceed the range of omega's dtype.
+    Coincident pairs: for softening 0, no truncation and s >= 0 the energy is +inf and the pair exerts no force; otherwise both are exact.
+    Raises ValueError on inputs that do not fit, OverflowError where distances or forces exceed the range of omega's dtype.
     """
 
     term: ClassVar[str] = "riesz"
@@ -36,6 +45,10 @@ class Riesz(Energy):
     softening: float = 0.0
     length: float = 1.0
     mirror: bool = False
+    truncation: float | None = None
+    period: float | tuple[float, ...] | None = None
+    method: str = "auto"
+    tolerance: float = 0.0
 
     def __post_init__(self) -> None:
         if self.s != "coulomb":
@@ -43,25 +56,74 @@ class Riesz(Energy):
                 object.__setattr__(self, "s", real(self.s, "s"))
             if isinstance(self.s, str) or self.s <= -2:
                 raise ValueError(f"s must be a real number above -2 (0 is the log) or 'coulomb', got {self.s!r}")
-        for name, zero in (("strength", True), ("softening", True), ("length", False)):
+        for name, zero in (("strength", True), ("softening", True), ("length", False), ("tolerance", True)):
             object.__setattr__(self, name, positive(getattr(self, name), name, zero=zero))
         object.__setattr__(self, "mirror", flag(self.mirror, "mirror"))
+        if self.truncation is not None:
+            object.__setattr__(self, "truncation", positive(self.truncation, "truncation"))
+        object.__setattr__(self, "period", _as_period(self.period))
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        """ValueError for options that exclude each other."""
+        if self.truncation is not None and self.softening:
+            raise ValueError(f"truncation must be None when softening is given, got {self.truncation!r} and softening {self.softening!r}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.method in ("tree", "fmm") and self.tolerance == 0:
+            raise ValueError(f"tolerance must be positive for method {self.method!r}, got 0; sums without error are 'direct'")
+        if self.method not in ("auto", "direct") and self.truncation is not None:
+            raise ValueError(f"method must be 'direct' or 'auto' with a truncation, got {self.method!r}")
+        if self.method == "fmm" and (self.s not in ("coulomb", 1.0) or self.softening or self.period is not None):
+            raise ValueError(f"method 'fmm' needs s = 1, no softening and no period, got {self!r}")
+
+    @property
+    def minibatched(self) -> bool:
+        return self.method == "random_batch"
 
     def exponent(self, dim: int) -> float:
         """s as a number in dimension `dim`."""
         return dim - 2.0 if isinstance(self.s, str) else self.s
 
+    def choices(self, omega: Array) -> dict[str, str]:
+        """{"riesz": the algorithm and back end that evaluate this omega}."""
+        dim = omega.shape[-1]
+        points = np.broadcast_to(0.0, (omega.shape[-2], dim if self.period is None else 2 * dim))
+        picked = choose(self.method, points, self.exponent(dim), self.tolerance, exact=self.truncation is not None)
+        return {self.term: f"{picked} ({'torch' if is_torch(omega) and picked == 'direct' else 'numba'})"}
+
+    def value(self, omega: Array) -> Array:
+        method = "direct" if self.minibatched else self.method
+        return self._sums(as_omega(omega), method, None, True)[0]
+
     def _evaluate(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
+        return self._sums(omega, self.method, key, want_value)
+
+    def _sums(self, omega: Array, method: str, key: Key | None, want_value: bool) -> tuple[Array, Array]:
         n, s = omega.shape[-2], self.exponent(omega.shape[-1])
-        total, gradient = riesz_sums(omega, s, softening=self.softening, length=self.length, mirror=self.mirror, energy=want_value)
+        total, gradient = riesz_sums(
+            omega, s, softening=self.softening, length=self.length, mirror=self.mirror, truncation=self.truncation, period=self.period,
+            method=method, tolerance=self.tolerance, key=key, energy=want_value,
+        )  # fmt: skip
         pairs = max(n - 1, 1)
         return total * (self.strength / (2 * n * pairs)), gradient * (self.strength / pairs)
 
     def diagnostics(self, omega: Array) -> dict[str, Array]:
         """coincident: pairs at distance 0; min_gap: smallest distance of a pair (with `mirror`, also of omega_k and -omega_l)."""
-        coincident, gap = gaps(as_omega(omega), mirror=self.mirror)
+        coincident, gap = gaps(as_omega(omega), mirror=self.mirror, period=self.period)
         return {"coincident": coincident, "min_gap": gap}
 
     def describe(self) -> dict[str, Any]:
-        fields = ("s", "strength", "softening", "length", "mirror")
-        return {"name": "Riesz", **{f: getattr(self, f) for f in fields}}
+        fields = ("s", "strength", "softening", "length", "mirror", "truncation", "period", "method", "tolerance")
+        period = list(self.period) if isinstance(self.period, tuple) else self.period
+        return {"name": "Riesz", **{f: getattr(self, f) for f in fields}, "period": period}
+
+
+def _as_period(period: Any) -> float | tuple[float, ...] | None:
+    if period is None:
+        return None
+    if np.ndim(period) == 0:
+        return positive(period, "period")
+    if np.ndim(period) != 1 or not len(period):
+        raise ValueError(f"period must be one number or one per coordinate, got {period!r}")
+    return tuple(positive(p, "period") for p in period)

@@ -196,12 +196,12 @@ def test_threads_change_no_bit(dtype):
         try:
             for _ in range(5):
                 rows, force = np.zeros((3, 777)), np.empty_like(omega)
-                _numba._parallel(planes, planes, 1.0, dtype(0), True, rows, force)
+                _numba._parallel(planes, planes, 1.0, dtype(0), np.finfo(dtype).tiny, np.inf, True, rows, force)
                 results.append((rows, force))
         finally:
             numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     rows, force = np.zeros((3, 777)), np.empty_like(omega)
-    _numba._serial(planes, planes, 1.0, dtype(0), True, rows, force)
+    _numba._serial(planes, planes, 1.0, dtype(0), np.finfo(dtype).tiny, np.inf, True, rows, force)
     for other_rows, other_force in results:
         np.testing.assert_array_equal(other_rows, rows)
         np.testing.assert_array_equal(other_force, force)
