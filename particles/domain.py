@@ -1,11 +1,14 @@
-"""Convex domains: where particles may be. Every domain works on NumPy arrays and torch tensors of shape (..., particle, dim).
+"""Domains: where particles may be. Every domain works on NumPy arrays and torch tensors of shape (..., particle, dim).
 
 `contains(project(x))` and `contains(reflect(x))` hold for every finite x in float32 and float64; NaN and infinity are never contained.
+The domains here have closed forms for everything; ellipsoids, polytopes and a user's set are in `particles.convex` and
+`particles.polytope`.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -67,8 +70,22 @@ class Domain(Protocol):
     def reflect(self, omega: Array) -> Array:
         """The particle mirrored at the wall, as often as its overshoot asks for."""
 
+    def bounce(self, omega: Array, displacement: Array, velocity: Array | None = None) -> tuple[Array, Array]:
+        """Where a straight flight of `displacement` ends with specular reflection at every wall, and `velocity` reflected alike."""
+
     def contains(self, omega: Array) -> Array:
         """Boolean (..., particle)."""
+
+    @property
+    def volume(self) -> float:
+        """Lebesgue measure, in omega's units to the power dim."""
+
+    @property
+    def diameter(self) -> float:
+        """The largest distance of two points, in omega's units."""
+
+    def erode(self, distance: float) -> Domain:
+        """The points farther than `distance` from the wall, or a convex part of them."""
 
     def sample(self, n: int, rng: Any) -> np.ndarray:
         """`n` independent uniform points, float64 (n, dim); rng is an int seed or a `numpy.random.Generator`."""
@@ -77,8 +94,73 @@ class Domain(Protocol):
         """Name and parameters as JSON values."""
 
 
+class Walls:
+    """What domains with walls share: the billiard. Subclasses give `dim`, `contains`, `project` and `_fly`."""
+
+    dim: int
+
+    def bounce(self, omega: Array, displacement: Array, velocity: Array | None = None) -> tuple[Array, Array]:
+        """Fly `displacement` from `omega` in straight lines, reflected at every wall: exact, volume-preserving and reversible.
+
+        Parameters
+        ----------
+        omega, displacement, velocity
+            Arrays (..., particle, dim) of one shape: points inside, the way to go, and what is reflected along with it (None: the
+            displacement).
+
+        Returns
+        -------
+        end, velocity
+            Arrays of the same shape. `bounce(end, -velocity)` leads back to `omega` when velocity was None.
+
+        Raises
+        ------
+        ValueError
+            If a particle that meets a wall starts outside, shapes differ, or anything is NaN or infinite.
+        """
+        omega, way, velocity = _flight(omega, displacement, velocity, self.dim)
+        end = omega + way
+        meets = ~self.contains(end)
+        if not bool(meets.any()):
+            return end, velocity
+        start = omega[meets]
+        if not bool(self.contains(start).all()):
+            raise ValueError(f"omega must lie inside {self} to fly from there")
+        flown, turned = self._fly(*(to_float64(array[meets]) for array in (omega, way, velocity)))
+        velocity = velocity + 0  # a copy, of either kind of array
+        end[meets] = self.project(cast_like(flown, end))  # removes rounding only
+        velocity[meets] = cast_like(turned, velocity)
+        return end, velocity
+
+    def _fly(self, x: Array, way: Array, velocity: Array) -> tuple[Array, Array]:
+        """`bounce` of rows (n, dim) in float64 that do meet a wall."""
+        raise NotImplementedError
+
+
+def _flight(omega: Array, displacement: Array, velocity: Array | None, dim: int) -> tuple[Array, Array, Array]:
+    """The arguments of `bounce` as finite arrays of one shape."""
+    omega, displacement = _points(omega, dim), _points(displacement, dim)
+    velocity = displacement if velocity is None else _points(velocity, dim)
+    for name, array in (("displacement", displacement), ("velocity", velocity)):
+        if array.shape != omega.shape:
+            raise ValueError(f"{name} must have omega's shape {tuple(omega.shape)}, got {tuple(array.shape)}")
+        if not bool(namespace(array).isfinite(array).all()):
+            raise ValueError(f"{name} must be finite, got NaN or infinity")
+    return omega, displacement, velocity
+
+
+def to_float64(x: Array) -> Array:
+    """x in float64."""
+    return x.double() if is_torch(x) else x.astype(np.float64, copy=False)
+
+
+def cast_like(x: Array, like: Array) -> Array:
+    """x in the dtype of `like`."""
+    return x.to(like.dtype) if is_torch(x) else x.astype(like.dtype, copy=False)
+
+
 @dataclass(frozen=True)
-class Ball:
+class Ball(Walls):
     """The closed ball |w| <= radius, the paper's domain (radius 5 and 1.5 in its experiments).
 
     `contains` allows for the rounding of a norm, (dim + 4) machine epsilons of x's dtype: x radius / |x| itself
@@ -138,9 +220,68 @@ class Ball:
         """Name and parameters as JSON values."""
         return {"name": "Ball", "radius": self.radius, "dim": self.dim}
 
+    def _fly(self, x: Array, way: Array, velocity: Array) -> tuple[Array, Array]:
+        """In the plane of w and the flight all chords are one chord, turned by its central angle: no loop over hits.
+
+        With e1 the direction of flight and e2 that of w's rest, the first chord runs from (-h, b) to (h, b).
+        """
+        xp = namespace(x)
+        length = safe_norms(way)
+        e1 = scale_rows(way, 1 / length)
+        along = _dot(x, e1)
+        rest = x - scale_rows(e1, along)
+        rest = rest - scale_rows(e1, _dot(rest, e1))  # twice is enough
+        b = norms(rest)
+        central = b < self.radius * 2.0**-50  # a flight through the centre: the rest is rounding
+        e2 = scale_rows(rest, xp.where(central, 0.0, 1 / xp.where(central, 1.0, b)))
+        h = xp.sqrt(xp.clip((self.radius - b) * (self.radius + b), (self.radius * 2.0**-52) ** 2, None))
+        flown = along + h + length
+        place = xp.remainder(flown, 2 * h)
+        hits = xp.round((flown - place) / (2 * h))
+        angle = hits * 2 * xp.arctan2(h, b)
+        mirror = 1 - 2 * xp.remainder(hits, 2.0)
+        end = _turn(e1, e2, angle, place - h, b)
+        u1, u2 = _dot(velocity, e1), _dot(velocity, e2)
+        across = velocity - scale_rows(e1, u1) - scale_rows(e2, u2)
+        return end, across + _turn(e1, e2, angle, u1, u2 * mirror)
+
+    @property
+    def volume(self) -> float:
+        """pi^(dim/2) radius^dim / Gamma(dim/2 + 1)."""
+        return math.exp(self.dim * (math.log(math.pi) / 2 + math.log(self.radius)) - math.lgamma(self.dim / 2 + 1))
+
+    @property
+    def diameter(self) -> float:
+        """2 radius."""
+        return 2 * self.radius
+
+    def erode(self, distance: float) -> Ball:
+        """The ball of radius less `distance`; ValueError if none is left."""
+        return Ball(self.radius - _eroding(distance, self.radius), self.dim)
+
+
+def _dot(x: Array, y: Array) -> Array:
+    """Row by row."""
+    return (x * y).sum(-1)
+
+
+def _turn(e1: Array, e2: Array, angle: Array, a: Array, b: Array) -> Array:
+    """a e1 + b e2 turned by `angle` from e2 towards e1."""
+    xp = namespace(angle)
+    cos, sin = xp.cos(angle), xp.sin(angle)
+    return scale_rows(e1, cos * a + sin * b) + scale_rows(e2, cos * b - sin * a)
+
+
+def _eroding(distance: Any, inradius: float) -> float:
+    """`distance` as a number in [0, inradius); ValueError otherwise."""
+    number = positive(distance, "distance", zero=True)
+    if number >= inradius:
+        raise ValueError(f"distance must be below {inradius}, where nothing is left of the domain, got {distance!r}")
+    return number
+
 
 @dataclass(frozen=True)
-class Box:
+class Box(Walls):
     """The closed box low <= w <= high; scalars or arrays (dim,), two scalars meaning dim 1.
 
     In float32 the bounds are rounded inwards, so that a projected particle is also inside in float64.
@@ -203,6 +344,33 @@ class Box:
         """Name and parameters as JSON values."""
         return {"name": "Box", "low": list(self.low), "high": list(self.high)}
 
+    def _fly(self, x: Array, way: Array, velocity: Array) -> tuple[Array, Array]:
+        """Every coordinate folded; an odd number of folds turns the velocity."""
+        xp = namespace(x)
+        low, high = self._bounds(x)
+        offset = xp.remainder(x + way - low, 2 * (high - low))
+        back = offset > high - low
+        return low + xp.where(back, 2 * (high - low) - offset, offset), xp.where(back, -velocity, velocity)
+
+    @property
+    def volume(self) -> float:
+        """The product of the sides."""
+        return math.prod(self._sides)
+
+    @property
+    def diameter(self) -> float:
+        """The diagonal."""
+        return math.hypot(*self._sides)
+
+    @property
+    def _sides(self) -> list[float]:
+        return [b - a for a, b in zip(self.low, self.high)]
+
+    def erode(self, distance: float) -> Box:
+        """The box with every wall moved inwards by `distance`; ValueError if none is left."""
+        distance = _eroding(distance, min(self._sides) / 2)
+        return Box([a + distance for a in self.low], [b - distance for b in self.high])
+
 
 @functools.lru_cache(maxsize=64)
 def _bounds(box: Box, dtype: Any, device: Any) -> tuple[Array, Array]:
@@ -252,3 +420,89 @@ class FullSpace:
     def describe(self) -> dict[str, Any]:
         """Name and parameters as JSON values."""
         return {"name": "FullSpace", "dim": self.dim}
+
+    def bounce(self, omega: Array, displacement: Array, velocity: Array | None = None) -> tuple[Array, Array]:
+        """(omega + displacement, velocity): there is no wall. Arguments as in `Walls.bounce`."""
+        omega, displacement, velocity = _flight(omega, displacement, velocity, self.dim)
+        return omega + displacement, velocity
+
+    volume = property(lambda self: math.inf, doc="Infinite.")
+    diameter = property(lambda self: math.inf, doc="Infinite.")
+
+    def erode(self, distance: float) -> FullSpace:
+        """The same space: there is no wall."""
+        positive(distance, "distance", zero=True)
+        return self
+
+
+@dataclass(frozen=True)
+class Torus:
+    """The flat torus [0, period)^dim: what leaves at one side comes in at the other. `period` a scalar (dim 1) or (dim,).
+
+    A wrapped coordinate is in [0, period) in float64 whatever the dtype: -5e-17 becomes 0, not period. An energy on it should be
+    periodic, such as `Riesz(..., period=...)`.
+
+    Raises
+    ------
+    ValueError
+        If a period is not positive and finite.
+    """
+
+    period: Any
+    dim: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        period = np.atleast_1d(np.asarray(self.period))
+        if period.ndim != 1 or period.size == 0:
+            raise ValueError(f"period must be a scalar or of shape (dim,), got {self.period!r}")
+        object.__setattr__(self, "period", tuple(positive(v, "period") for v in period))
+        object.__setattr__(self, "dim", period.size)
+
+    def _lengths(self, omega: Array) -> Array:
+        """The periods in float64 on omega's device."""
+        return omega.new_tensor(self.period).double() if is_torch(omega) else np.asarray(self.period)
+
+    def contains(self, omega: Array) -> Array:
+        """Whether 0 <= w < period in every coordinate, boolean (..., particle)."""
+        omega = to_float64(_points(omega, self.dim))
+        return ((omega >= 0) & (omega < self._lengths(omega))).all(-1)
+
+    def project(self, omega: Array) -> Array:
+        """Every coordinate modulo its period."""
+        omega = _points(omega, self.dim)
+        _require_finite(omega)
+        xp, exact = namespace(omega), to_float64(omega)
+        lengths = self._lengths(exact)
+        wrapped = cast_like(xp.remainder(exact, lengths), omega)
+        wrapped = xp.where(to_float64(wrapped) >= lengths, xp.zeros_like(omega), wrapped)
+        return xp.where((exact >= 0) & (exact < lengths), omega, wrapped)
+
+    reflect = project
+
+    def bounce(self, omega: Array, displacement: Array, velocity: Array | None = None) -> tuple[Array, Array]:
+        """(omega + displacement wrapped, velocity): there is no wall. Arguments as in `Walls.bounce`."""
+        omega, displacement, velocity = _flight(omega, displacement, velocity, self.dim)
+        return self.project(omega + displacement), velocity
+
+    def sample(self, n: int, rng: Any) -> np.ndarray:
+        """Uniform points, float64 (n, dim)."""
+        return self.project(generator(rng).random((count(n, "n"), self.dim)) * self.period)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and parameters as JSON values."""
+        return {"name": "Torus", "period": list(self.period)}
+
+    @property
+    def volume(self) -> float:
+        """The product of the periods."""
+        return math.prod(self.period)
+
+    @property
+    def diameter(self) -> float:
+        """The largest geodesic distance: half the diagonal."""
+        return math.hypot(*self.period) / 2
+
+    def erode(self, distance: float) -> Torus:
+        """The same torus: there is no wall."""
+        positive(distance, "distance", zero=True)
+        return self
