@@ -74,7 +74,7 @@ class Alignment(_DataEnergy):
     Raises ValueError on inputs that do not fit.
     """
 
-    term = "alignment"
+    term, bodies = "alignment", 1
 
     def __init__(
         self, x: Array, y: Array, feature: str | Feature, *, groups: Array | None = None, batch_size: int | None = None,

@@ -24,10 +24,12 @@ class Energy:
     Attributes
     ----------
     term : name of the term in `value_and_grad`.
+    bodies : how many particles one summand couples: 1 (external), 2 (pairs), None (all of them, or not said).
     minibatched : whether `value_and_grad` and `gradient` see a random part of the data and need a key.
     """
 
     term: ClassVar[str]
+    bodies: ClassVar[int | None] = None
 
     @property
     def minibatched(self) -> bool:
@@ -144,7 +146,7 @@ class Quadratic(Energy):
     centre : one number, or one per coordinate.
     """
 
-    term = "quadratic"
+    term, bodies = "quadratic", 1
 
     def __init__(self, stiffness: Any, centre: Any = 0.0) -> None:
         self.stiffness, self.centre = _per_coordinate(stiffness, "stiffness"), _per_coordinate(centre, "centre")

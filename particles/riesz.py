@@ -40,6 +40,7 @@ class Riesz(Energy):
     """
 
     term: ClassVar[str] = "riesz"
+    bodies: ClassVar[int | None] = 2
     s: float | str
     strength: float
     softening: float = 0.0

@@ -1,0 +1,296 @@
+"""Many runs at once: on this machine, on any `concurrent.futures` executor, or on a Dask cluster, with the same bits on all of them.
+
+Every run is a function of its configuration alone (its random numbers are keyed by its seed), and computes on one thread: the runs
+themselves are the parallel work.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import multiprocessing
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+
+from particles import random
+from particles.simulate import resume, simulate
+from particles.targets import to_numpy
+from particles.trajectory import as_path, open_trajectory
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+Config = dict[str, Any]
+GRACE = 5.0  # seconds that interrupted workers get to write what they have
+
+
+class EnsembleError(RuntimeError):
+    """Some runs of an ensemble failed; the others are finished.
+
+    Attributes
+    ----------
+    exceptions
+        {place in the configs: the exception}.
+    datasets
+        As `run_ensemble` returns them, None where a run failed. What a failed run had stored is still in its store.
+    """
+
+    def __init__(self, exceptions: dict[int, Exception], datasets: list[xr.Dataset | None]):
+        super().__init__(exceptions, datasets)
+        self.exceptions, self.datasets = exceptions, datasets
+
+    def __str__(self) -> str:
+        first = [f"configs[{i}]: {type(e).__name__}: {e}" for i, e in list(self.exceptions.items())[:3]]
+        return f"{len(self.exceptions)} of {len(self.datasets)} runs failed; " + "; ".join(first)
+
+
+def run_ensemble(configs: Iterable[Config], *, executor: Any = None, progress: bool = False) -> list[xr.Dataset]:
+    """Run `simulate(**config)` for every config, in parallel.
+
+    >>> base = dict(energy=Riesz(0, 1.0), domain=Ball(1.0, 2), sampler=Langevin(0.01, 5.0), n_steps=1000)
+    >>> runs = run_ensemble([base | dict(omega=Ball(1.0, 2).sample(64, seed), rng=seed) for seed in range(20)])
+
+    Parameters
+    ----------
+    configs
+        Dicts of `simulate`'s arguments, each complete. A config whose `store` exists continues that run where it stopped (and returns
+        it if it is finished), so that an ensemble that was interrupted is continued by the same call.
+    executor
+        None: processes on this machine, one for each CPU. A `concurrent.futures` executor of threads or of processes that are not
+        forked, which is left open. A `dask.distributed.Client`, or the address of a scheduler ("tcp://..."); stores must then lie
+        where the workers and this process see them under one path.
+    progress
+        Show a progress bar that counts runs.
+
+    Returns
+    -------
+    list of xarray.Dataset
+        In the order of the configs; those with a store are read lazily.
+
+    Raises
+    ------
+    ValueError
+        Before any run: a config that is no dict, has unknown or missing arguments, cannot be sent to other processes, shares its
+        store with another, or names a store that holds another run (index and argument are named); a fork-context executor (a
+        process must not be forked after numba or torch have started threads).
+    EnsembleError
+        After all runs have ended, if some failed.
+    KeyboardInterrupt
+        Runs that have not begun are cancelled; own processes get 5 seconds to write what they have. Stores stay.
+
+    Scripts that use processes call this under `if __name__ == "__main__":`, as always with processes that are not forked.
+    """
+    configs = [_checked(config, i) for i, config in enumerate(_as_list(configs))]
+    _check_stores(configs)
+    with _opened(executor, len(configs)) as pool:
+        _check_transport(configs, pool)
+        return _gather(configs, pool, progress)
+
+
+def _as_list(configs: Any) -> list[Any]:
+    if isinstance(configs, (dict, str)) or not isinstance(configs, Iterable):
+        raise ValueError(f"configs must be a sequence of dicts, got {configs!r}")
+    return list(configs)
+
+
+def _checked(config: Any, index: int) -> Config:
+    """The config with its seed drawn (in the order of the configs, whatever the executor) and its store's path absolute."""
+    if not isinstance(config, dict):
+        raise ValueError(f"configs[{index}] must be a dict of simulate's arguments, got {config!r}")
+    parameters = inspect.signature(simulate).parameters
+    unknown = [name for name in config if name not in parameters]
+    missing = [name for name, p in parameters.items() if p.default is p.empty and name not in config]
+    if unknown or missing:
+        raise ValueError(f"configs[{index}] must hold simulate's arguments: unknown {unknown}, missing {missing}")
+    try:
+        changes: Config = {"rng": random.key_from(config["rng"])}
+        if config.get("store") is not None:
+            changes["store"] = as_path(config["store"], "store").absolute()
+    except ValueError as error:
+        raise ValueError(f"configs[{index}]: {error}") from None
+    return config | changes
+
+
+def _check_stores(configs: list[Config]) -> None:
+    """Every store belongs to one config, and what it holds already is the beginning of that config's run."""
+    owners: dict[Path, int] = {}
+    for i, store in ((i, c["store"]) for i, c in enumerate(configs) if c.get("store") is not None):
+        if owners.setdefault(store, i) != i:
+            raise ValueError(f"configs[{i}]: store must be its own, but configs[{owners[store]}] has {str(store)!r} too")
+        if store.exists():
+            _check_stored(configs[i], i)
+
+
+def _check_stored(config: Config, index: int) -> None:
+    """ValueError unless the store's seed, spacing and start are the config's; `resume` compares the rest."""
+    saved = open_trajectory(config["store"])
+    for name, given in (("rng", config["rng"]), ("save_every", config.get("save_every", 1))):
+        stored = json.loads(saved.attrs["seed" if name == "rng" else name])
+        if stored != given:
+            raise ValueError(f"configs[{index}]: {name} must be {stored}, as in the store that exists already, got {given!r}")
+    start = np.asarray(to_numpy(config["omega"], "omega"))
+    if not np.array_equal(saved.omega[:, 0].to_numpy(), start[None] if start.ndim == 2 else start):
+        raise ValueError(f"configs[{index}]: omega must be the start of the run that {str(config['store'])!r} holds already")
+
+
+@contextmanager
+def _opened(executor: Any, n_configs: int) -> Iterator[Executor]:
+    """The executor that an argument stands for; what is made here is closed here."""
+    if executor is None:
+        yield from _local_pool(n_configs)
+    elif isinstance(executor, str):
+        with _dask().Client(executor) as client:
+            yield client.get_executor(pure=False)
+    elif hasattr(executor, "get_executor"):
+        yield executor.get_executor(pure=False)
+    elif isinstance(executor, Executor):
+        context = getattr(executor, "_mp_context", None)
+        if context is not None and context.get_start_method() == "fork":
+            raise ValueError(
+                "executor must not fork: give ProcessPoolExecutor mp_context=multiprocessing.get_context('spawn'), "
+                f"got a fork context in {executor!r}"
+            )
+        yield executor
+    else:
+        raise ValueError(f"executor must be None, a concurrent.futures.Executor, a dask Client or its address, got {executor!r}")
+
+
+def _dask() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ImportError('a scheduler address needs dask.distributed: pip install "kernelgas[cluster]"') from None
+    return distributed
+
+
+def _local_pool(n_configs: int) -> Iterator[Executor]:
+    """Spawned processes, one for each CPU that this process may use; those of an interrupted ensemble do not outlive it."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pool = ProcessPoolExecutor(max(1, min(cpus, n_configs)), mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        workers = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers:
+            worker.join(GRACE / len(workers))
+        for worker in workers:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _check_transport(configs: list[Config], pool: Executor) -> None:
+    """ValueError naming the first argument that cannot be sent to another process; objects that configs share are tried once."""
+    dump = _dump(pool)
+    tried: set[int] = set()
+    for i, config in enumerate(configs if dump else ()):
+        for name, value in config.items():
+            if id(value) in tried:
+                continue
+            try:
+                dump(value)
+            except Exception as error:
+                raise ValueError(f"configs[{i}]: {name} must be picklable to be sent to another process, got {value!r} ({error})") from None
+            tried.add(id(value))
+
+
+def _dump(pool: Executor) -> Any:
+    """What the executor's arguments are serialised with; None where they stay in this process, or that is not known."""
+    if isinstance(pool, ProcessPoolExecutor):
+        return pickle.dumps
+    return importlib.import_module("cloudpickle").dumps if type(pool).__module__.startswith("distributed.") else None
+
+
+def _gather(configs: list[Config], pool: Executor, progress: bool) -> list[xr.Dataset]:
+    """Submit all, wait for all, and put the results in order."""
+    futures: dict[Future, int] = {}
+    datasets: list[Any] = [None] * len(configs)
+    exceptions: dict[int, Exception] = {}
+    try:
+        futures.update((pool.submit(_run_member, config), i) for i, config in enumerate(configs))
+        for future in _bar(as_completed(futures), len(configs), progress):
+            i = futures[future]
+            try:
+                dataset = future.result()
+                datasets[i] = open_trajectory(configs[i]["store"]) if dataset is None else dataset
+            except Exception as error:
+                exceptions[i] = error
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    if exceptions:
+        raise EnsembleError(dict(sorted(exceptions.items())), datasets)
+    return datasets
+
+
+def _bar(futures: Iterator[Future], total: int, progress: bool) -> Iterable[Future]:
+    """The futures, behind a progress bar if wanted."""
+    if not progress:
+        return futures
+    from tqdm.auto import tqdm
+
+    return tqdm(futures, total=total, unit="run")
+
+
+def _run_member(config: Config) -> xr.Dataset | None:
+    """One run, in whatever process; a stored one is begun, continued or found finished, and returns None."""
+    with _one_thread:
+        store = config.get("store")
+        if store is None:
+            return simulate(**config)
+        if not store.exists():
+            simulate(**config)
+        else:
+            resume(**{name: config[name] for name in inspect.signature(resume).parameters if name in config})
+        return None
+
+
+class _OneThread:
+    """While any member runs in this process: one thread for numba, BLAS and torch, as sums may depend on how many there are.
+
+    numba and torch count threads for each calling thread, BLAS for the process.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.users = threading.Lock(), 0
+        self.mine = threading.local()
+        self.limits: Any = None
+
+    def __enter__(self) -> None:
+        from threadpoolctl import threadpool_limits
+
+        torch = sys.modules.get("torch")
+        with self.lock:
+            if self.users == 0:
+                self.limits, self.torch = threadpool_limits(1), torch and torch.get_num_threads()
+            self.users += 1
+        self.mine.numba = numba.get_num_threads()
+        numba.set_num_threads(1)
+        if torch:
+            torch.set_num_threads(1)
+
+    def __exit__(self, *_: object) -> None:
+        numba.set_num_threads(self.mine.numba)
+        with self.lock:
+            self.users -= 1
+            if self.users == 0:
+                self.limits.restore_original_limits()
+                if self.torch:
+                    sys.modules["torch"].set_num_threads(self.torch)
+
+
+_one_thread = _OneThread()
