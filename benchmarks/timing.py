@@ -1,0 +1,69 @@
+"""What every benchmark measures with: CPU time that other load disturbs little, memory above what was there, and the arithmetic peak."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+import typing
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numba import njit
+
+Calls = Mapping[str, Callable[[], object]]
+PEAK_REPEATS = 4000  # about 2 milliseconds of multiply-adds
+
+
+def best_times(calls: Calls, *, rounds: int, budget: float = 3.0, clock: Callable[[], float] = time.process_time) -> dict[str, float]:
+    """Smallest seconds of each call over interleaved rounds after a warm-up; CPU time of the process unless another clock is given.
+
+    A call that has used up `budget` seconds gets no further round: a very slow one is timed once.
+    """
+    for call in calls.values():
+        call()
+    best, spent = dict.fromkeys(calls, np.inf), dict.fromkeys(calls, 0.0)
+    for _ in range(rounds):
+        for name in (name for name in calls if spent[name] <= budget):
+            start = clock()
+            calls[name]()
+            taken = clock() - start
+            spent[name] += taken
+            best[name] = min(best[name], taken)
+    return best
+
+
+@njit(cache=True, fastmath={"contract"})
+@typing.no_type_check
+def _multiply_adds(values, factor, term, repeats):
+    """16 multiply-adds on each of values, repeats times: long enough in registers to hide loads and stores."""
+    for _ in range(repeats):
+        for j in range(values.size):
+            v = values[j]
+            for _ in range(16):
+                v = v * factor + term
+            values[j] = v
+
+
+def peak_call(dtype: type) -> tuple[Callable[[], object], float]:
+    """A loop of fused multiply-adds on one core, to be timed beside the methods, and its GFLOP."""
+    values: np.ndarray = np.zeros(512, dtype)
+    return lambda: _multiply_adds(values, dtype(0.999), dtype(1e-3), PEAK_REPEATS), 2e-9 * 16 * values.size * PEAK_REPEATS
+
+
+def added_memory(call: Callable[[], object]) -> float | None:
+    """MiB that one call adds at most to this process; None where the system cannot say (other than Linux)."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for later would hide an allocation
+        with open("/proc/self/clear_refs", "w", encoding="ascii") as reset:
+            reset.write("5")  # the highest mark falls to the present size
+        before = _kept_kib()["VmRSS"]
+        call()
+        return max(0.0, (_kept_kib()["VmHWM"] - before) / 1024)
+    except (OSError, AttributeError):
+        return None
+
+
+def _kept_kib() -> dict[str, int]:
+    """VmRSS and VmHWM, the resident memory now and at most, of this process (Linux)."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        return {line.split(":")[0]: int(line.split()[1]) for line in status if line.startswith(("VmRSS", "VmHWM"))}
