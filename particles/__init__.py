@@ -11,6 +11,7 @@ from typing import Any
 from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
 from particles.domain import Ball, Box, Domain, FullSpace
 from particles.energy import Energy, Quadratic, Sum
+from particles.ensemble import EnsembleError, run_ensemble
 from particles.features import (
     Elu,
     Feature,
@@ -24,10 +25,13 @@ from particles.features import (
     feature_from_description,
 )
 from particles.frequencies import sample_frequencies
-from particles.langevin import DivergenceError, Langevin, geometric, linear
+from particles.inference_data import to_arviz
+from particles.langevin import DivergenceError, Langevin
 from particles.measure import Measure, load_measure, save_measure
 from particles.random import key_from, normal
+from particles.resample import gibbs_weights, particle_energies, resample
 from particles.riesz import Riesz
+from particles.sampler import Sampler, geometric, linear
 from particles.simulate import resume, simulate
 from particles.trajectory import open_trajectory
 
@@ -50,6 +54,7 @@ __all__ = [
     "Domain",
     "Elu",
     "Energy",
+    "EnsembleError",
     "Feature",
     "FourierPair",
     "FourierPhase",
@@ -64,19 +69,25 @@ __all__ = [
     "Quadratic",
     "QuadraticTarget",
     "Riesz",
+    "Sampler",
     "SoftmaxFeatures",
     "Softplus",
     "Sum",
     "as_feature",
     "feature_from_description",
     "geometric",
+    "gibbs_weights",
     "key_from",
     "linear",
     "load_measure",
     "normal",
     "open_trajectory",
+    "particle_energies",
+    "resample",
     "resume",
+    "run_ensemble",
     "sample_frequencies",
     "save_measure",
     "simulate",
+    "to_arviz",
 ]

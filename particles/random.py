@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from particles.arrays import count
+from particles.arrays import Array, count, is_torch, namespace
 
 Key = tuple[int, int, int]
+
+# Streams: numbers of one key that serve different purposes are independent.
+NOISE, MINIBATCH, VELOCITY, ACCEPTANCE, RESAMPLE, RANDOM_BATCH = range(6)
 
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -60,12 +63,14 @@ def _fill_normal(out, k0, k1, chain, step, stream):
 @njit(cache=True, nogil=True)
 @typing.no_type_check
 def _fill_uniform(out, k0, k1, chain, step, stream):
-    """Uniforms in [0, 1) over out (number,)."""
-    for block in range((out.size + 1) // 2):
-        a, b, e, f = _philox(np.uint64(block), step, chain, stream, k0, k1)
-        out[2 * block] = _ULP * _bits53(a, b)
-        if 2 * block + 1 < out.size:
-            out[2 * block + 1] = _ULP * _bits53(e, f)
+    """Uniforms in [0, 1) over out (chain, number)."""
+    n = out.shape[1]
+    for c in range(out.shape[0]):
+        for block in range((n + 1) // 2):
+            a, b, e, f = _philox(np.uint64(block), step, chain + np.uint64(c), stream, k0, k1)
+            out[c, 2 * block] = _ULP * _bits53(a, b)
+            if 2 * block + 1 < n:
+                out[c, 2 * block + 1] = _ULP * _bits53(e, f)
 
 
 @njit(cache=True, nogil=True)
@@ -106,11 +111,11 @@ def _words(key: Key, stream: int) -> tuple[np.uint64, ...]:
     return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32), np.uint64(chain), np.uint64(step), np.uint64(stream)
 
 
-def normal(key: Key, shape: tuple[int, ...], *, stream: int = 0) -> np.ndarray:
+def normal(key: Key, shape: tuple[int, ...], *, stream: int = NOISE) -> np.ndarray:
     """Independent standard normals, float64, of `shape` (particle, dim) or (chain, particle, dim).
 
     Chain c of the result is the chain numbered `key[1] + c`; a particle's numbers depend neither on how many chains nor on how many
-    particles are drawn. Streams are independent of each other (0 is the dynamics' noise).
+    particles are drawn. Streams are independent of each other.
 
     Raises
     ------
@@ -123,19 +128,32 @@ def normal(key: Key, shape: tuple[int, ...], *, stream: int = 0) -> np.ndarray:
     return out.reshape(shape)
 
 
-def uniform(key: Key, n: int, *, stream: int = 1) -> np.ndarray:
+def normal_like(key: Key, omega: Array, *, stream: int = NOISE) -> Array:
+    """`normal` of omega's shape in its library, dtype and device: the same numbers everywhere, float32 ones rounded from float64."""
+    numbers = normal(key, tuple(omega.shape), stream=stream)
+    if is_torch(omega):
+        return namespace(omega).as_tensor(numbers, dtype=omega.dtype, device=omega.device)
+    return numbers.astype(omega.dtype, copy=False)
+
+
+def uniform(key: Key, n: int, *, stream: int = MINIBATCH) -> np.ndarray:
     """`n` independent uniforms in [0, 1), float64 (n,), of the chain `key[1]`."""
-    out = np.empty(count(n, "n", least=0))
+    return chain_uniform(key, 1, n, stream=stream)[0]
+
+
+def chain_uniform(key: Key, n_chains: int, n: int, *, stream: int) -> np.ndarray:
+    """`uniform` of the chains key[1], key[1] + 1, ..., float64 (chain, n)."""
+    out = np.empty((n_chains, count(n, "n", least=0)))
     _fill_uniform(out, *_words(key, stream))
     return out
 
 
-def permutation(key: Key, n: int, *, stream: int = 1) -> np.ndarray:
+def permutation(key: Key, n: int, *, stream: int = MINIBATCH) -> np.ndarray:
     """A uniformly random order of 0..n-1, int64 (n,)."""
     return choice(key, n, n, stream=stream)
 
 
-def choice(key: Key, n: int, size: int, *, stream: int = 1) -> np.ndarray:
+def choice(key: Key, n: int, size: int, *, stream: int = MINIBATCH) -> np.ndarray:
     """`size` different indices out of 0..n-1 in random order, int64 (size,): a minibatch.
 
     Raises
@@ -148,6 +166,12 @@ def choice(key: Key, n: int, size: int, *, stream: int = 1) -> np.ndarray:
     items = np.arange(n)
     _shuffle_front(items, uniform(key, size, stream=stream))
     return items[:size]
+
+
+def companion(key: Key) -> Key:
+    """Another key of the same run, independent of those of steps below 2^31: for a second minibatch beside a step's own."""
+    seed, chain, step = as_key(key)
+    return seed, chain, (step + 2**31) % 2**32
 
 
 def key_from(rng: Any) -> int:

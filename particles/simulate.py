@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from particles import random
-from particles.arrays import Array, as_omega, count, is_torch, namespace
+from particles.arrays import Array, as_omega, count, is_torch
 from particles.domain import Domain
 from particles.energy import require_complete
-from particles.langevin import Langevin
+from particles.sampler import Memory as SamplerMemory
+from particles.sampler import Sampler
 from particles.trajectory import Frame, Memory, Store, as_json, as_path, attributes, open_trajectory
 
 if TYPE_CHECKING:
     import xarray as xr
 
-CAPPED_WARNING = 1e-3
 Callback = Callable[[int, Frame], Any]
 
 
 _ROLES = {
     "energy": ("gradient", "value_and_grad", "diagnostics", "describe"),
     "domain": ("project", "reflect", "contains", "describe"),
-    "sampler": ("check", "step", "describe"),
+    "sampler": ("check", "begin", "advance", "remarks", "describe"),
 }
 
 
@@ -44,9 +44,13 @@ class _Model(NamedTuple):
 
     energy: Any
     domain: Domain
-    sampler: Langevin
+    sampler: Sampler
     seed: int
+    first_chain: int
     save_every: int
+
+    def key(self, step: int) -> random.Key:
+        return self.seed, self.first_chain, step
 
     def descriptions(self) -> dict[str, Any]:
         return {name: getattr(self, name).describe() for name in ("energy", "domain", "sampler")}
@@ -55,23 +59,31 @@ class _Model(NamedTuple):
         """All that the Dataset's attributes say of a run from `omega`."""
         array = {"array": "torch" if is_torch(omega) else "numpy", "dtype": str(omega.dtype).removeprefix("torch.")}
         device = str(getattr(omega, "device", "cpu"))
-        return attributes(**self.descriptions(), **array, seed=self.seed, save_every=self.save_every, device=device)
+        run = {"seed": self.seed, "first_chain": self.first_chain, "save_every": self.save_every, "device": device}
+        return attributes(**self.descriptions(), **array, **run, choices=_choices(self.energy, omega))
+
+
+def _choices(energy: Any, omega: Array) -> dict[str, str]:
+    """Which algorithm each part of the energy takes for omega's shape; empty where there is no choice."""
+    choices = getattr(energy, "choices", None)
+    return choices(omega) if choices else {}
 
 
 def simulate(
     omega: Array,
     energy: Any,
     domain: Domain,
-    sampler: Langevin,
+    sampler: Sampler,
     *,
     n_steps: int,
     save_every: int = 1,
     rng: int | np.random.Generator,
+    first_chain: int = 0,
     store: str | Path | None = None,
     progress: bool = False,
     callback: Callback | None = None,
 ) -> xr.Dataset:
-    """Move particles by projected Langevin dynamics (Algorithm 1 of the Coulomb paper) and return their trajectory.
+    """Move particles by the sampler's steps (`Langevin`: Algorithm 1 of the Coulomb paper) and return their trajectory.
 
     Parameters
     ----------
@@ -83,6 +95,8 @@ def simulate(
         Number of steps, a multiple of `save_every`: a frame is saved every so many, step 0 being the start.
     rng
         An int seed, or a Generator from which one is drawn. Noise and minibatches are functions of (seed, chain, step).
+    first_chain
+        The number of the first chain: a chain run alone under its number repeats what it did among others.
     store
         A new directory for a zarr store that frames are streamed to; it stays readable after an interrupt, an error, or a kill.
     progress
@@ -104,27 +118,31 @@ def simulate(
     DivergenceError
         If a particle becomes NaN or infinite; frames before that are in the store.
 
-    A UserWarning says once if more than 1e-3 of the particle steps had their drift capped.
+    A UserWarning says once what the sampler found amiss: drifts capped in more than 1e-3 of the particle steps, chains that are stuck.
+    Ctrl-C ends the run with a UserWarning and returns the frames there are, with attrs["interrupted"] = "true"; a second one raises.
     """
     _check_roles(energy=energy, domain=domain, sampler=sampler)
     if callback is not None and not callable(callback):
         raise ValueError(f"callback must be callable, got {callback!r}")
     omega = _start(omega, domain)
-    model = _Model(energy, domain, sampler, random.key_from(rng), count(save_every, "save_every"))
+    first_chain = count(first_chain, "first_chain", least=0)
+    model = _Model(energy, domain, sampler, random.key_from(rng), first_chain, count(save_every, "save_every"))
     n_frames = _n_frames(n_steps, save_every)
-    sampler.check(domain)
-    first = _frame(omega, model, 0, None)
+    sampler.check(domain, energy)
+    memory = sampler.begin(omega)
+    nothing = {name: np.full(omega.shape[0], value) for name, value in sampler.fractions.items()}
+    first = _frame(omega, model, 0, nothing, memory)
     record = _record(store, first, n_frames, model.attributes(omega))
     if callback is not None and _says_stop(callback(0, first)):
         return record.dataset()
-    return _run(record, omega, model, range(n_steps), progress, callback)
+    return _run(record, omega, memory, model, range(n_steps), progress, callback)
 
 
 def resume(
     store: str | Path,
     energy: Any,
     domain: Domain,
-    sampler: Langevin,
+    sampler: Sampler,
     *,
     n_steps: int,
     progress: bool = False,
@@ -132,7 +150,8 @@ def resume(
 ) -> xr.Dataset:
     """Continue a stored run after its last valid frame until `n_steps` in total; on a CPU, bit-identical to an uninterrupted run.
 
-    Seed, save_every, array type, dtype and device are those of the store.
+    Seed, save_every, first_chain, array type, dtype and device are those of the store; another seed cannot be given: it would make a
+    run that is neither the old one nor a new one. For new numbers, `simulate` from the last frame. Ctrl-C acts as in `simulate`.
 
     Raises
     ------
@@ -144,10 +163,11 @@ def resume(
     """
     _check_roles(energy=energy, domain=domain, sampler=sampler)
     saved = open_trajectory(store)
-    model = _Model(energy, domain, sampler, json.loads(saved.attrs["seed"]), json.loads(saved.attrs["save_every"]))
+    model = _Model(energy, domain, sampler, *(json.loads(saved.attrs.get(name, "0")) for name in ("seed", "first_chain", "save_every")))
     for name, description in model.descriptions().items():
         if as_json(description) != saved.attrs[name]:
             raise ValueError(f"{name} must be the stored one, {saved.attrs[name]}, got {as_json(description)}")
+    sampler.check(domain, energy)
     n_frames = _n_frames(n_steps, model.save_every)
     done = int(saved.step[-1])
     if n_steps < done:
@@ -157,7 +177,8 @@ def resume(
         import torch
 
         omega = torch.from_numpy(omega).to(saved.attrs["device"])
-    return _run(Store.reopen(Path(store), n_frames), omega, model, range(done, n_steps), progress, callback)
+    memory = {name: saved[name].isel(step=-1).to_numpy() for name in sampler.begin(omega)}
+    return _run(Store.reopen(Path(store), n_frames), omega, memory, model, range(done, n_steps), progress, callback)
 
 
 def _start(omega: Array, domain: Domain) -> Array:
@@ -190,30 +211,33 @@ def _n_frames(n_steps: int, save_every: int) -> int:
     return n_steps // save_every + 1
 
 
-def _run(record: Memory | Store, omega: Array, model: _Model, steps: range, progress: bool, callback: Callback | None) -> xr.Dataset:
+def _run(
+    record: Memory | Store, omega: Array, memory: SamplerMemory, model: _Model, steps: range, progress: bool, callback: Callback | None
+) -> xr.Dataset:
     """The loop; whatever ends it, the saved frames are written first."""
-    moved = _Tally()
+    tally, interrupted = _Tally(model.sampler, omega.shape[0]), False
     try:
         for step in _bar(steps, progress):
-            omega, info = _step(omega, model, step)
-            moved.add(info)
+            omega, info, memory = model.sampler.advance(omega, model.energy, model.domain, model.key(step), memory)
+            tally.add(info, step)
             if (step + 1) % model.save_every == 0:
-                frame = _frame(omega, model, step + 1, moved)
+                frame = _frame(omega, model, step + 1, tally.take(), memory)
                 record.append(step + 1, frame)
                 if callback is not None and _says_stop(callback(step + 1, frame)):
                     break
+    except KeyboardInterrupt:
+        interrupted = True
     finally:
         record.flush()
-    moved.warn()
-    return record.dataset()
+    for remark in tally.remarks():
+        warnings.warn(remark, UserWarning, stacklevel=3)
+    return _interrupted(record.dataset()) if interrupted else record.dataset()
 
 
-def _step(omega: Array, model: _Model, step: int) -> tuple[Array, dict[str, Array]]:
-    """One step, all of whose random numbers are functions of (seed, chain, step)."""
-    key = (model.seed, 0, step)
-    gradient = model.energy.gradient(omega, key=key)
-    noise = _like(random.normal(key, tuple(omega.shape)), omega)
-    return model.sampler.step(omega, gradient, noise, model.domain, step)
+def _interrupted(dataset: xr.Dataset) -> xr.Dataset:
+    """The frames of an interrupted run, marked as such."""
+    warnings.warn(f"interrupted: the run ends with step {int(dataset.step[-1])}, its last saved frame", UserWarning, stacklevel=4)
+    return dataset.assign_attrs(interrupted="true")
 
 
 def _bar(steps: range, progress: bool) -> Any:
@@ -230,56 +254,64 @@ def _says_stop(answer: Any) -> bool:
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
 
-def _like(noise: np.ndarray, omega: Array) -> Array:
-    """Noise in omega's dtype, on its device."""
-    if is_torch(omega):
-        return namespace(omega).as_tensor(noise, dtype=omega.dtype, device=omega.device)
-    return noise.astype(omega.dtype, copy=False)
-
-
 def _to_numpy(values: Array, dtype: Any = None) -> np.ndarray:
     """A copy on the host."""
     return np.array(values.detach().cpu().numpy() if is_torch(values) else values, dtype=dtype)
 
 
 class _Tally:
-    """Sums of `sampler.step`'s fractions: since the last frame, and over the run."""
+    """Sums of the fractions that `sampler.advance` reports: since the last frame, and over the run after tuning."""
 
-    def __init__(self) -> None:
-        self.sums: dict[str, Array] = {}
-        self.n_steps, self.total_steps, self.total_capped = 0, 0, 0.0
+    def __init__(self, sampler: Sampler, n_chains: int) -> None:
+        self.sampler, self.n_chains = sampler, n_chains
+        self.recent, self.n_recent = self._zeros(), 0
+        self.total, self.n_total = self._zeros(), 0
 
-    def add(self, info: dict[str, Array]) -> None:
-        """Count one step."""
-        self.sums = {name: self.sums[name] + value for name, value in info.items()} if self.n_steps else info
-        self.n_steps += 1
+    def _zeros(self) -> dict[str, Any]:
+        return {name: np.zeros(self.n_chains) for name in self.sampler.fractions}
+
+    def add(self, info: dict[str, Array], step: int) -> None:
+        """Count the step number `step`; what is not in `info` is zero."""
+        self.n_recent += 1
+        self.n_total += step >= self.sampler.tune
+        for name, value in info.items():
+            value = _to_numpy(value, np.float64)
+            self.recent[name] += value
+            if step >= self.sampler.tune:
+                self.total[name] += value
 
     def take(self) -> Frame:
         """Means since the last call, each (chain,)."""
-        means = {name: _to_numpy(value) / self.n_steps for name, value in self.sums.items()}
-        self.total_steps += self.n_steps
-        self.total_capped += self.n_steps * float(means["capped"].mean())
-        self.n_steps = 0
+        means = {name: value / self.n_recent for name, value in self.recent.items()}
+        self.recent, self.n_recent = self._zeros(), 0
         return means
 
-    def warn(self) -> None:
-        """One UserWarning if the cap was more than a guard."""
-        if self.total_capped > CAPPED_WARNING * self.total_steps:
-            share = self.total_capped / self.total_steps
-            warnings.warn(f"drift_cap shortened {share:.2%} of the particle steps: reduce step_size", UserWarning, stacklevel=4)
+    def remarks(self) -> list[str]:
+        """What the sampler says of the whole run."""
+        n_steps = self.n_total
+        return self.sampler.remarks({name: value / n_steps for name, value in self.total.items()}, n_steps) if n_steps else []
 
 
-def _frame(omega: Array, model: _Model, step: int, moved: _Tally | None) -> Frame:
+def _frame(omega: Array, model: _Model, step: int, fractions: Frame, memory: SamplerMemory) -> Frame:
     """All that is saved of one step; the gradient is that of the step's minibatch, before clip and cap."""
-    terms, gradient = model.energy.value_and_grad(omega, key=(model.seed, 0, step))
+    terms, gradient = model.energy.value_and_grad(omega, key=model.key(step))
     values = {f"energy_{name}": _to_numpy(value, np.float64) for name, value in terms.items()}
     squares = (_to_numpy(gradient, np.float64) ** 2).sum((-2, -1))
-    fractions = moved.take() if moved else {name: np.zeros(omega.shape[0]) for name in ("projected", "capped")}
     return {
         "omega": _to_numpy(omega),
         "energy": np.add.reduce(list(values.values())),
         **values,
         "grad_norm": np.sqrt(squares / omega.shape[-2]),
         **fractions,
+        **{name: np.array(value) for name, value in memory.items() if not name.startswith("_")},
+        **_minibatch_noise(omega, gradient, model, step),
         **{name: _to_numpy(value) for name, value in model.energy.diagnostics(omega).items()},
     }
+
+
+def _minibatch_noise(omega: Array, gradient: Array, model: _Model, step: int) -> Frame:
+    """The extra temperature of a minibatched energy, from a second minibatch and the step size of the step just made."""
+    if not getattr(model.energy, "minibatched", False) or not hasattr(model.sampler, "extra_temperature"):
+        return {}
+    other = model.energy.gradient(omega, key=random.companion(model.key(step)))
+    return {"extra_temperature": _to_numpy(model.sampler.extra_temperature(gradient, other, max(step - 1, 0)), np.float64)}

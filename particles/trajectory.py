@@ -33,6 +33,9 @@ LONG_NAMES = {
     "grad_norm": "root mean square over particles of the gradient of N H_N",
     "projected": "fraction of particle steps moved back by the wall since the last frame",
     "capped": "fraction of particle steps with a capped drift since the last frame",
+    "acceptance": "fraction of accepted proposals since the last frame",
+    "step_size": "step size of the next step",
+    "extra_temperature": "temperature added by the noise of minibatches",
     "coincident": "number of coincident pairs",
     "min_gap": "smallest distance between two particles",
 }
@@ -75,8 +78,10 @@ def _dims(values: np.ndarray) -> tuple[str, ...]:
     return ("chain", "step", "particle", "dim")[: values.ndim + 1]
 
 
-def _coordinates(frame: Frame) -> dict[str, np.ndarray]:
-    return {name: np.arange(size) for name, size in zip(("chain", "particle", "dim"), frame["omega"].shape)}
+def _coordinates(frame: Frame, attrs: dict[str, str]) -> dict[str, np.ndarray]:
+    """Indices; chains are counted from the run's first."""
+    indices = {name: np.arange(size) for name, size in zip(("chain", "particle", "dim"), frame["omega"].shape)}
+    return indices | {"chain": indices["chain"] + int(attrs.get("first_chain", 0))}
 
 
 class Memory:
@@ -84,13 +89,11 @@ class Memory:
 
     def __init__(self, attrs: dict[str, str]):
         self.attrs = attrs
-        self.steps: list[int] = []
-        self.frames: list[Frame] = []
+        self.frames: list[tuple[int, Frame]] = []  # one list, so that an interrupt cannot come between
 
     def append(self, step: int, frame: Frame) -> None:
         """Keep a frame."""
-        self.steps.append(step)
-        self.frames.append(frame)
+        self.frames.append((step, frame))
 
     def flush(self) -> None:
         """Nothing is pending in memory."""
@@ -99,9 +102,10 @@ class Memory:
         """All frames as one Dataset."""
         import xarray as xr
 
-        first = self.frames[0]
-        variables = {name: (_dims(first[name]), np.stack([f[name] for f in self.frames], axis=1)) for name in first}
-        coordinates = {"step": np.array(self.steps), **_coordinates(first)}
+        steps, frames = zip(*self.frames)
+        first = frames[0]
+        variables = {name: (_dims(first[name]), np.stack([f[name] for f in frames], axis=1)) for name in first}
+        coordinates = {"step": np.array(steps), **_coordinates(first, self.attrs)}
         return _labelled(xr.Dataset(variables, coordinates, attrs=dict(self.attrs)))
 
 
@@ -139,7 +143,7 @@ class Store:
         building = path.with_name(f".{path.name}.new")
         shutil.rmtree(building, ignore_errors=True)
         group = zarr.create_group(building, attributes=attrs)
-        _create_arrays(group, frame, n_frames)
+        _create_arrays(group, frame, n_frames, attrs)
         store = cls(building, group)
         store.append(0, frame)
         store.flush()
@@ -182,7 +186,7 @@ class Store:
         return open_trajectory(self.path)
 
 
-def _create_arrays(group: Any, frame: Frame, n_frames: int) -> None:
+def _create_arrays(group: Any, frame: Frame, n_frames: int, attrs: dict[str, str]) -> None:
     """Empty arrays for `n_frames` frames like `frame`, and the index coordinates."""
     bytes_per_frame = sum(v.nbytes for v in frame.values())
     chunk = max(1, min(CHUNK_FRAMES, CHUNK_BYTES // bytes_per_frame))
@@ -194,7 +198,7 @@ def _create_arrays(group: Any, frame: Frame, n_frames: int) -> None:
         group.create_array(
             name, shape=shape, chunks=chunks, dtype=values.dtype, fill_value=fill, dimension_names=_dims(values), attributes=_label(name)
         )
-    for name, index in _coordinates(frame).items():
+    for name, index in _coordinates(frame, attrs).items():
         group.create_array(name, data=index, dimension_names=(name,))
     # one chunk: read at every opening, when a chunk that is missing would cost as much as one that is there
     group.create_array("step", shape=(n_frames,), chunks=(n_frames,), dtype="int64", fill_value=UNSAVED, dimension_names=("step",))

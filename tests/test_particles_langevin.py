@@ -11,8 +11,9 @@ import torch
 from scipy import stats
 
 from particles.domain import Ball, Box, FullSpace
-from particles.langevin import DivergenceError, Langevin, geometric, linear
+from particles.langevin import DivergenceError, Langevin
 from particles.random import normal
+from particles.sampler import geometric, linear
 
 Z = 4.9  # standard errors; a two-sided false alarm of 1e-6 for each comparison
 

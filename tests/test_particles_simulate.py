@@ -358,13 +358,12 @@ def test_resume_after_a_callback_stopped(tmp_path, short_chunks):
     assert_same(resume(tmp_path / "run", GAS, Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0), n_steps=30), gas(n_steps=30))
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-def test_interrupted_run_leaves_every_frame(tmp_path, short_chunks, error):
+def test_an_error_leaves_every_frame(tmp_path, short_chunks):
     def callback(step, frame):
         if step == 18:
-            raise error
+            raise RuntimeError
 
-    with pytest.raises(error):
+    with pytest.raises(RuntimeError):
         gas(n_steps=60, store=tmp_path / "run", callback=callback)
     assert_same(open_trajectory(tmp_path / "run"), gas(n_steps=18))
 
