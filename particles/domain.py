@@ -99,6 +99,12 @@ class Walls:
 
     dim: int
 
+    def contains(self, omega: Array) -> Array:
+        raise NotImplementedError
+
+    def project(self, omega: Array) -> Array:
+        raise NotImplementedError
+
     def bounce(self, omega: Array, displacement: Array, velocity: Array | None = None) -> tuple[Array, Array]:
         """Fly `displacement` from `omega` in straight lines, reflected at every wall: exact, volume-preserving and reversible.
 

@@ -7,6 +7,8 @@ torch; values are float64 of omega's leading shape, gradients have omega's shape
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -66,6 +68,10 @@ class Energy:
         """Facts worth recording beside the energy; empty unless the particles interact in pairs."""
         return {}
 
+    def choices(self, omega: Array) -> dict[str, str]:
+        """Which algorithm serves particles of omega's shape, by term, where there is a choice: {"riesz": "direct (numba)"}."""
+        return {}
+
     def describe(self) -> dict[str, Any]:
         """Constructor name and arguments as JSON values (data as a fingerprint)."""
         raise NotImplementedError
@@ -113,19 +119,13 @@ class Sum(Energy):
         return sum(e.value(omega) for e in self.energies)
 
     def value_and_grad(self, omega: Array, *, key: Key | None = None) -> tuple[dict[str, Array], Array]:
-        terms: dict[str, Array] = {}
-        seen: Counter[str] = Counter()
-        total: Array = 0
-        for energy in self.energies:
-            part, gradient = energy.value_and_grad(omega, key=key)
-            total = total + gradient
-            for name, value in part.items():
-                seen[name] += 1
-                terms[name if seen[name] == 1 else f"{name}_{seen[name]}"] = value
-        return terms, total
+        omega = _plain(omega)
+        parts = [_checked_terms(e, omega, key) for e in self.energies]
+        return _numbered(terms for terms, _ in parts), functools.reduce(operator.add, (gradient for _, gradient in parts))
 
     def gradient(self, omega: Array, *, key: Key | None = None) -> Array:
-        return sum(e.gradient(omega, key=key) for e in self.energies)
+        omega = _plain(omega)
+        return functools.reduce(operator.add, [_checked_gradient(e, omega, key) for e in self.energies])
 
     def diagnostics(self, omega: Array) -> dict[str, Array]:
         merged: dict[str, Array] = {}
@@ -133,8 +133,37 @@ class Sum(Energy):
             merged.update(energy.diagnostics(omega))
         return merged
 
+    def choices(self, omega: Array) -> dict[str, str]:
+        return _numbered(e.choices(omega) for e in self.energies)
+
     def describe(self) -> dict[str, Any]:
         return {"name": "Sum", "energies": [e.describe() for e in self.energies]}
+
+
+def _numbered(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """One dict of all; a name that occurs again gets the suffix _2, _3, ..."""
+    merged: dict[str, Any] = {}
+    seen: Counter[str] = Counter()
+    for part in parts:
+        for name, value in part.items():
+            seen[name] += 1
+            merged[name if seen[name] == 1 else f"{name}_{seen[name]}"] = value
+    return merged
+
+
+def _checked_terms(energy: Energy, omega: Array, key: Key | None) -> tuple[dict[str, Array], Array]:
+    """`value_and_grad` of particles that have been checked: a sum checks them once."""
+    if type(energy).value_and_grad is not Energy.value_and_grad:
+        return energy.value_and_grad(omega, key=key)
+    value, gradient = energy._evaluate(omega, key, True)
+    return {energy.term: value}, gradient
+
+
+def _checked_gradient(energy: Energy, omega: Array, key: Key | None) -> Array:
+    """`gradient` of particles that have been checked."""
+    if type(energy).gradient is not Energy.gradient:
+        return energy.gradient(omega, key=key)
+    return energy._evaluate(omega, key, False)[1]
 
 
 class Quadratic(Energy):
