@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
-from particles.domain import Ball, Box, Domain, FullSpace
+from particles.domain import Ball, Box, Domain, FullSpace, Torus
 from particles.energy import Energy, Quadratic, Sum
 from particles.ensemble import EnsembleError, run_ensemble
 from particles.features import (
@@ -27,6 +27,7 @@ from particles.features import (
 from particles.frequencies import sample_frequencies
 from particles.inference_data import to_arviz
 from particles.langevin import DivergenceError, Langevin
+from particles.mcmc import HMC, MALA
 from particles.measure import Measure, load_measure, save_measure
 from particles.random import key_from, normal
 from particles.resample import gibbs_weights, particle_energies, resample
@@ -46,6 +47,8 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "HMC",
+    "MALA",
     "Alignment",
     "Ball",
     "Box",
@@ -73,6 +76,7 @@ __all__ = [
     "SoftmaxFeatures",
     "Softplus",
     "Sum",
+    "Torus",
     "as_feature",
     "feature_from_description",
     "geometric",

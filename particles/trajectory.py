@@ -34,7 +34,7 @@ LONG_NAMES = {
     "projected": "fraction of particle steps moved back by the wall since the last frame",
     "capped": "fraction of particle steps with a capped drift since the last frame",
     "acceptance": "fraction of accepted proposals since the last frame",
-    "step_size": "step size of the next step",
+    "step_size": "step size of the sampler",
     "extra_temperature": "temperature added by the noise of minibatches",
     "coincident": "number of coincident pairs",
     "min_gap": "smallest distance between two particles",
