@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from particles._fourier import alignment_sums
 from particles.arrays import Array, as_float, as_omega, count, flag, namespace
 from particles.energy import Energy
-from particles.features import Feature, as_feature
+from particles.features import Feature, FourierPair, FourierPhase, as_feature
 from particles.random import Key, as_key, choice
 from particles.targets import Rows, arrange, as_rows, centred, grouped, off_diagonal, sum64, target_factor, to_numpy
 
@@ -58,38 +59,22 @@ def _of_chain(key: Key, offset: int) -> Key:
     return seed, chain + offset, step
 
 
-class Alignment(_DataEnergy):
-    """Minus the off-diagonal alignment of kernel and labels, linear in the particles' measure (Coulomb paper 2.2; exact form of A1.2).
-
-    H = -1/P sum_{i != j} T_ij K_N(x_i, x_j), P = n(n-1) pairs, or the pairs inside groups. Particles do not interact through it.
-
-    Parameters
-    ----------
-    x (n, dim), y : see `particles.alignment.target_factor`.
-    feature : a Feature or its name; features normalised over the particles are refused, they are not linear in the measure.
-    groups : (n,) integers; only pairs of rows of the same group count. Rows alone in their group are dropped.
-    batch_size : rows (with groups: whole groups) that `value_and_grad` and `gradient` draw afresh for each chain and step; unbiased.
-    centre, scale : see `target_factor`; `centre=False, scale=False` with labels -1, +1 is the paper's energy.
-
-    Raises ValueError on inputs that do not fit.
-    """
-
-    term, bodies = "alignment", 1
+class _OffDiagonal(_DataEnergy):
+    """H = -1/P sum_{i != j} T_ij K_N(x_i, x_j), whatever the feature: what `Alignment` and `ManyBodyAlignment` share."""
 
     def __init__(
         self, x: Array, y: Array, feature: str | Feature, *, groups: Array | None = None, batch_size: int | None = None,
         centre: bool = True, scale: bool = True,
     ) -> None:  # fmt: skip
-        self.feature = as_feature(feature)
-        if self.feature.many_body:
-            raise ValueError(
-                f"feature must not be normalised over the particles, got {self.feature!r}; use QuadraticTarget or CentredAlignment"
-            )
+        self.feature = self._accepted(as_feature(feature))
         self.rows = arrange(x, target_factor(y, centre=centre, scale=scale), groups)
         self.centre, self.scale, self.batch_size = flag(centre, "centre"), flag(scale, "scale"), batch_size
         available = len(self.rows.x) if groups is not None else self.rows.n_rows
         if batch_size is not None and count(batch_size, "batch_size", least=1 if groups is not None else 2) > available:
             raise ValueError(f"batch_size must be at most {available}, got {batch_size}")
+
+    def _accepted(self, feature: Feature) -> Feature:
+        raise NotImplementedError
 
     @property
     def minibatched(self) -> bool:
@@ -118,8 +103,21 @@ class Alignment(_DataEnergy):
         expected = size * (size - 1) if axis else self.rows.n_pairs * size / total
         return (*(b if omega.ndim == 3 else b[0] for b in batch), expected)
 
+    def choices(self, omega: Array) -> dict[str, str]:
+        """{term: "fused (numba)" or "matrix"}: how sums over rows and particles are taken."""
+        return {self.term: "fused (numba)" if self._fused(omega) else "matrix"}
+
+    def _fused(self, omega: Array) -> bool:
+        """Whether one pass of `_fourier.alignment_sums` beats matrix products: few targets x dimensions (measured)."""
+        most = {np.dtype(np.float64): 40, np.dtype(np.float32): 20}.get(omega.dtype, 0)
+        return isinstance(self.feature, FourierPair | FourierPhase) and self.rows.factor.shape[-1] * omega.shape[-1] <= most
+
     def _on(self, x: Array, factor: Array, pairs: float, omega: Array, want_value: bool) -> tuple[Array, Array]:
         """Terms on x (..., group, member, dim), normalised by `pairs`."""
+        if self._fused(omega):
+            self.feature._check(x, omega)
+            total, gradient = alignment_sums(x, factor, omega.reshape(-1, *omega.shape[-2:]), isinstance(self.feature, FourierPhase))
+            return total.reshape(omega.shape[:-2]) / (-pairs * omega.shape[-2]), gradient.reshape(omega.shape) / -pairs
         phi, pullback = self.feature.value_and_pullback(x.reshape(*x.shape[:-3], -1, x.shape[-1]), omega)
         flat = grouped(phi, factor)
         kept = off_diagonal(flat, factor)
@@ -128,6 +126,45 @@ class Alignment(_DataEnergy):
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"batch_size": self.batch_size, "centre": self.centre, "scale": self.scale}
+
+
+class Alignment(_OffDiagonal):
+    """Minus the off-diagonal alignment of kernel and labels, linear in the particles' measure (Coulomb paper 2.2; exact form of A1.2).
+
+    H = -1/P sum_{i != j} T_ij K_N(x_i, x_j), P = n(n-1) pairs, or the pairs inside groups. Particles do not interact through it.
+
+    Parameters
+    ----------
+    x (n, dim), y : see `particles.targets.target_factor`.
+    feature : a Feature or its name; features normalised over the particles are refused, they are not linear in the measure.
+    groups : (n,) integers; only pairs of rows of the same group count. Rows alone in their group are dropped.
+    batch_size : rows (with groups: whole groups) that `value_and_grad` and `gradient` draw afresh for each chain and step; unbiased.
+    centre, scale : see `target_factor`; `centre=False, scale=False` with labels -1, +1 is the paper's energy.
+
+    Raises ValueError on inputs that do not fit.
+    """
+
+    term, bodies = "alignment", 1
+
+    def _accepted(self, feature: Feature) -> Feature:
+        if feature.many_body:
+            raise ValueError(f"feature must not be normalised over the particles, got {feature!r}; use ManyBodyAlignment")
+        return feature
+
+
+class ManyBodyAlignment(_OffDiagonal):
+    """`Alignment` for features normalised over the particles: the same H, no longer linear in the measure.
+
+    Each feature depends on all particles, so particles interact through the data and one particle alone feels nothing from it.
+    Parameters and errors are those of `Alignment`; features of one particle are refused, they belong there.
+    """
+
+    term = "many_body_alignment"
+
+    def _accepted(self, feature: Feature) -> Feature:
+        if not feature.many_body:
+            raise ValueError(f"feature must be normalised over the particles, got {feature!r}; use Alignment")
+        return feature
 
 
 class QuadraticTarget(_DataEnergy):

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Num
 
+from particles._fourier import sincos
 from particles.arrays import Array, as_float, flag, is_array, is_torch, namespace, positive
 
 
@@ -26,11 +27,13 @@ class Feature:
     width : numbers per particle.
     signed : whether a feature can be negative (then a kernel denominator can vanish).
     many_body : whether a feature depends on all particles, not only on its own (normalisation over the particles).
+    offset : whether a particle is (w, b) and acts through w.x + b; b, its last coordinate, moves and repels like the others.
     """
 
     name: ClassVar[str]
     width: ClassVar[int] = 1
     signed: ClassVar[bool] = True
+    offset: bool = False
 
     @property
     def many_body(self) -> bool:
@@ -38,7 +41,7 @@ class Feature:
 
     def particle_dim(self, dim: int) -> int:
         """Numbers that describe one particle when the data have `dim` columns."""
-        return dim
+        return dim + self.offset
 
     def describe(self) -> dict[str, Any]:
         """The constructor's name and arguments, as JSON values."""
@@ -73,9 +76,16 @@ class Feature:
         return gram if self.signed else gram * xp.exp(scale[..., :, None] + scale2[..., None, :])
 
     def _phase(self, x: Array, omega: Array) -> Array:
-        """omega . x, (..., n, particle), after a check of the shapes."""
+        """w.x, or w.x + b with an offset, (..., n, particle), after a check of the shapes."""
         self._check(x, omega)
-        return x @ omega.swapaxes(-1, -2)
+        if not self.offset:
+            return x @ omega.swapaxes(-1, -2)
+        return x @ omega[..., :-1].swapaxes(-1, -2) + omega[..., None, :, -1]
+
+    def _back(self, slope: Array, x: Array) -> Array:
+        """The gradient in omega (..., particle, pd) from the one in `_phase`."""
+        rows = slope.swapaxes(-1, -2) @ x
+        return namespace(rows).concatenate((rows, slope.sum(-2)[..., None]), -1) if self.offset else rows
 
     def _check(self, x: Array, omega: Array) -> None:
         """ValueError if x or omega is no array, or a particle has the wrong number of coordinates."""
@@ -96,9 +106,9 @@ def _pair(first: Array, second: Array) -> Array:
     return namespace(first).stack((first, second), -2)
 
 
-def _rows(cotangent: Array, x: Array) -> Array:
-    """sum_i cotangent_ik x_i, (..., particle, dim)."""
-    return cotangent.swapaxes(-1, -2) @ x
+def _waves(z: Array) -> tuple[Array, Array]:
+    """(cos z, sin z)."""
+    return (z.cos(), z.sin()) if is_torch(z) else sincos(z)[::-1]
 
 
 @dataclass(frozen=True)
@@ -109,14 +119,14 @@ class FourierPair(Feature):
     width: ClassVar[int] = 2
 
     def __call__(self, x: Array, omega: Array) -> Array:
-        xp, z = namespace(x, omega), self._phase(x, omega)
-        return _pair(xp.cos(z), xp.sin(z))
+        namespace(x, omega)
+        return _pair(*_waves(self._phase(x, omega)))
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
         phi = self(x, omega)
 
         def pullback(cotangent: Array) -> Array:
-            return _rows(phi[..., 0, :] * cotangent[..., 1, :] - phi[..., 1, :] * cotangent[..., 0, :], x)
+            return self._back(phi[..., 0, :] * cotangent[..., 1, :] - phi[..., 1, :] * cotangent[..., 0, :], x)
 
         return phi, pullback
 
@@ -126,26 +136,18 @@ class FourierPhase(Feature):
     """sqrt 2 cos(w.x + b) with particle (w, b): the paper's random Fourier instance (Coulomb paper, Lemma 3)."""
 
     name: ClassVar[str] = "phase"
-
-    def particle_dim(self, dim: int) -> int:
-        return dim + 1
-
-    def _phase(self, x: Array, omega: Array) -> Array:
-        self._check(x, omega)
-        return x @ omega[..., :-1].swapaxes(-1, -2) + omega[..., None, :, -1]
+    offset = True
 
     def __call__(self, x: Array, omega: Array) -> Array:
-        return math.sqrt(2) * namespace(x, omega).cos(self._phase(x, omega))[..., None, :]
+        return math.sqrt(2) * _waves(self._phase(x, omega))[0][..., None, :]
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
-        xp, z = namespace(x, omega), self._phase(x, omega)
-        slope = -math.sqrt(2) * xp.sin(z)
+        cos, sin = _waves(self._phase(x, omega))
 
         def pullback(cotangent: Array) -> Array:
-            dz = slope * cotangent[..., 0, :]
-            return xp.concatenate((_rows(dz, x), dz.sum(-2)[..., None]), -1)
+            return self._back(-math.sqrt(2) * sin * cotangent[..., 0, :], x)
 
-        return math.sqrt(2) * xp.cos(z)[..., None, :], pullback
+        return math.sqrt(2) * cos[..., None, :], pullback
 
 
 @dataclass(frozen=True)
@@ -164,22 +166,21 @@ class NonstationaryPair(Feature):
         return x @ omega[..., :dim].swapaxes(-1, -2), x @ omega[..., dim:].swapaxes(-1, -2)
 
     def __call__(self, x: Array, omega: Array) -> Array:
-        xp, (z1, z2) = namespace(x, omega), self._phases(x, omega)
-        return _pair(xp.cos(z1) + xp.cos(z2), xp.sin(z1) + xp.sin(z2)) / 2
+        (cos, sin), (cos2, sin2) = map(_waves, self._phases(x, omega))
+        return _pair(cos + cos2, sin + sin2) / 2
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
-        xp, phases = namespace(x, omega), self._phases(x, omega)
-        waves = [(xp.cos(z), xp.sin(z)) for z in phases]
+        xp, waves = namespace(x, omega), [_waves(z) for z in self._phases(x, omega)]
 
         def pullback(cotangent: Array) -> Array:
-            grads = [_rows(c * cotangent[..., 1, :] - s * cotangent[..., 0, :], x) for c, s in waves]
+            grads = [self._back(c * cotangent[..., 1, :] - s * cotangent[..., 0, :], x) for c, s in waves]
             return xp.concatenate(grads, -1) / 2
 
         return _pair(waves[0][0] + waves[1][0], waves[0][1] + waves[1][1]) / 2, pullback
 
 
 class _Positive(Feature):
-    """A positive feature given by its logarithm as a function of z = omega . x, optionally normalised over the particles.
+    """A positive feature given by its logarithm as a function of z = w.x (+ b), optionally normalised over the particles.
 
     Logarithms keep relative accuracy where the feature itself would underflow, so a normalised feature is right for any x.
     """
@@ -229,7 +230,7 @@ class _Positive(Feature):
             weighted = phi * cotangent[..., 0, :]
             if self.renormalise:  # phi = sqrt(M) softmax(log)
                 weighted = weighted - phi * weighted.sum(-1)[..., None] / math.sqrt(phi.shape[-1])
-            return _rows(weighted * self._slope(z, log), x)
+            return self._back(weighted * self._slope(z, log), x)
 
         return phi[..., None, :], pullback
 
@@ -284,9 +285,18 @@ class Softplus(_Tempered):
 
 @dataclass(frozen=True)
 class Elu(_Tempered):
-    """1 + elu(w.x/temperature), never less than floor (Coulomb paper, App. D "elu+1")."""
+    """1 + elu(w.x/temperature), never less than floor (Coulomb paper, App. D "elu+1").
+
+    The paper has offsets b_i inside elu and does not say where they come from: none here, or with `offset` 1 + elu((w.x + b)/temperature),
+    b a coordinate of the particle.
+    """
 
     name: ClassVar[str] = "elu"
+    offset: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "offset", flag(self.offset, "offset"))
 
     def _log(self, z: Array) -> Array:
         xp, z = namespace(z), z / self.temperature
@@ -299,6 +309,48 @@ class Elu(_Tempered):
         if self.floor:
             slope = xp.where(log > math.log(self.floor), slope, xp.zeros_like(slope))
         return slope / self.temperature
+
+
+@dataclass(frozen=True)
+class SigmoidSquared(_Positive):
+    """sigmoid(w.x/temperature)^2 (Coulomb paper, App. D "sigmoid2"); `renormalise` makes the sum over the M particles sqrt(M) per point."""
+
+    name: ClassVar[str] = "sigmoid2"
+    temperature: float = 1.0
+    renormalise: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "temperature", positive(self.temperature, "temperature"))
+        object.__setattr__(self, "renormalise", flag(self.renormalise, "renormalise"))
+
+    def _log(self, z: Array) -> Array:
+        xp = namespace(z)
+        return -2 * xp.logaddexp(xp.zeros_like(z), -z / self.temperature)
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        return 2 / self.temperature * namespace(z).exp(log / 2 - z / self.temperature)  # sigmoid(-z) = sigmoid(z) exp(-z)
+
+
+@dataclass(frozen=True)
+class CosineSquared(_Positive):
+    """cos(w.x + b)^2 with particle (w, b) (Coulomb paper, App. D "cos2"); `renormalise` makes the sum over the M particles sqrt(M) per point.
+
+    No floating-point number is a zero of the cosine, so the logarithm is finite. In the paper b is fixed; here it moves with w.
+    """
+
+    name: ClassVar[str] = "cos2"
+    renormalise: bool = False
+    offset = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "renormalise", flag(self.renormalise, "renormalise"))
+
+    def _log(self, z: Array) -> Array:
+        return 2 * namespace(z).log(abs(_waves(z)[0]))
+
+    def _slope(self, z: Array, log: Array) -> Array:
+        cos, sin = _waves(z)
+        return -2 * sin / cos
 
 
 @dataclass(frozen=True)
@@ -321,8 +373,11 @@ class SoftmaxFeatures(_Positive):
 
 
 _FEATURES: dict[str, type[Feature]] = {
-    cls.name: cls for cls in (FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, Softplus, Elu, SoftmaxFeatures)
-}
+    cls.name: cls
+    for cls in (
+        FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, Softplus, Elu, SigmoidSquared, CosineSquared, SoftmaxFeatures,
+    )
+}  # fmt: skip
 
 
 def as_feature(feature: str | Feature) -> Feature:

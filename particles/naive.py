@@ -27,6 +27,8 @@ def features(name: str, x: Vector, omega: np.ndarray) -> np.ndarray:
         "positive": lambda w: [math.exp(w @ x - x @ x / 2)],
         "softplus": lambda w: [math.log1p(math.exp(w @ x))],
         "elu": lambda w: [1 + (w @ x if w @ x > 0 else math.expm1(w @ x))],
+        "sigmoid2": lambda w: [1 / (1 + math.exp(-w @ x)) ** 2],
+        "cos2": lambda w: [math.cos(w[:d] @ x + w[d]) ** 2],
         "softmax": lambda w: [math.sqrt(len(omega)) * math.exp(w @ x) / sum(math.exp(v @ x) for v in omega)],
     }
     return np.array([per_particle[name](w) for w in omega]).T
