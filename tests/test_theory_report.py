@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from theory import laws, report
-from theory.ensembles import sample_log_gas
+from theory.ensembles import sample_circle_gas, sample_log_gas, sample_wall_gas
 from theory.mean_field import MeanField
 
 QUADRATIC = {"name": "Quadratic", "stiffness": 1.3, "centre": 0.0}
@@ -338,6 +338,209 @@ def test_particles_far_from_the_wall(gas):
     assert table["passed"].values.all()
 
 
+def test_shrunk_projection_has_no_atom_on_the_wall_and_keeps_the_density():
+    """The scheme stops SHRINK noise lengths before the wall; its error of the distribution is of the order of the step."""
+    sigma = 0.05
+    start = np.random.default_rng(0).uniform(-0.9, 0.9, (50, 20, 1))
+    sampler = LANGEVIN | {"beta": 2.0, "step_size": sigma**2, "scheme": "shrunk"}
+    box = {"name": "Box", "low": [-1.0], "high": [1.0]}
+    edge = 1 - laws.SHRINK * sigma
+    shrunk = euler(np.zeros_like, start, sigma**2, 2.0, 3000, seed=1, project=lambda x: np.clip(x, -edge, edge))
+    table = report.check(as_dataset(shrunk, [], box, sampler))
+    assert table["law"].values.tolist() == ["wall_atom", "density", "steps"]
+    assert table["passed"].values.all()
+    projected = euler(np.zeros_like, start, sigma**2, 2.0, 600, seed=1, project=lambda x: np.clip(x, -1, 1))
+    assert not bool(verdict(as_dataset(projected, [], box, sampler), "wall_atom")["passed"])
+    assert not bool(verdict(as_dataset(0.97 * shrunk, [], box, sampler), "density")["passed"])
+
+
+# Exact samplers, the torus, minibatches.
+
+
+def pair_energy(x, strength, period=None):
+    """H_N of the bare log between the particles of (..., n, 1), chordal with a period."""
+    n = x.shape[-2]
+    i, j = np.triu_indices(n, 1)
+    gap = np.abs(x[..., i, 0] - x[..., j, 0])
+    return -strength * np.log(gap if period is None else period / np.pi * np.sin(np.pi * gap / period)).sum(-1) / (n * (n - 1))
+
+
+GASES = {
+    "trap": (
+        lambda: sample_log_gas(9, 4.0, 1.3, 0.7, rng=3, size=2000).reshape(4, 500, 9, 1),
+        [QUADRATIC, RIESZ],
+        {"name": "FullSpace", "dim": 1},
+        {"second_moment", "energy", "density"},
+    ),
+    "box": (
+        lambda: sample_wall_gas(9, 4.0, 0.7, 1.5, rng=3, size=2000).reshape(4, 500, 9, 1) + 0.5,
+        [RIESZ],
+        {"name": "Box", "low": [-1.0], "high": [2.0]},
+        {"energy", "density"},
+    ),
+    "ball": (
+        lambda: sample_wall_gas(9, 4.0, 0.7, 1.5, rng=4, size=2000).reshape(4, 500, 9, 1),
+        [RIESZ | {"length": 0.4}],
+        {"name": "Ball", "radius": 1.5, "dim": 1},
+        {"energy", "density"},
+    ),
+    "torus": (
+        lambda: sample_circle_gas(9, 4.0, 0.7, 3.0, rng=3, size=2000).reshape(4, 500, 9, 1),
+        [RIESZ | {"period": 3.0, "truncation": None}],
+        {"name": "Torus", "period": [3.0]},
+        {"energy", "density"},
+    ),
+}
+
+
+@pytest.mark.parametrize("gas_name", GASES)
+def test_exact_energy_and_density_laws_of_log_gases(gas_name):
+    draw, terms, domain, expected = GASES[gas_name]
+    omega = draw()
+    period = domain["period"][0] if gas_name == "torus" else None
+    energy = pair_energy(omega, 0.7, period) + 0.35 * np.log(terms[-1]["length"])
+    energy += 0.65 * (omega[..., 0] ** 2).mean(-1) if gas_name == "trap" else 0
+    sampler = EXACT | {"beta": 4.0}
+    table = report.check(as_dataset(omega, terms, domain, sampler, energy=energy))
+    assert set(table["law"].values) == expected
+    assert table["passed"].values.all()  # alpha 1e-3 together
+    for wrong in (sampler | {"beta": 4.6}, sampler | {"beta": 3.4}):
+        assert not bool(verdict(as_dataset(omega, terms, domain, wrong, energy=energy), "energy")["passed"])
+    assert not bool(verdict(as_dataset(omega, terms, domain, sampler, energy=energy + 0.01), "energy")["passed"])
+    langevin = report.check(as_dataset(omega, terms, domain, LANGEVIN | {"beta": 4.0}, energy=energy))
+    assert "exact samplers" in json.loads(langevin.attrs["skipped"])["energy"]
+
+
+def test_energies_without_an_exact_mean_are_left_out():
+    omega = sample_log_gas(9, 4.0, 1.3, 0.7, rng=3, size=80).reshape(4, 20, 9, 1)
+    sampler = EXACT | {"beta": 4.0}
+
+    def reason(terms, domain=None, **series):
+        return json.loads(report.check(as_dataset(omega, terms, domain, sampler, **series)).attrs["skipped"])["energy"]
+
+    energy = {"energy": pair_energy(omega, 0.7)}
+    assert "no energy was recorded" in reason([QUADRATIC, RIESZ])
+    for term in (
+        RIESZ | {"s": 0.5},
+        RIESZ | {"softening": 0.1},
+        RIESZ | {"truncation": 0.1},
+        RIESZ | {"period": 9.0},
+        RIESZ | {"mirror": True},
+    ):
+        assert "not the bare log" in reason([QUADRATIC, term], **energy)
+    assert "several traps" in reason([QUADRATIC, QUADRATIC, RIESZ], **energy)
+    assert "not the bare log" in reason([RIESZ], {"name": "Torus", "period": [9.0]}, **energy)  # distances not the torus's
+    assert "no quadratic trap" in reason([RIESZ], **energy)
+    assert "without a closed form: External" in reason([QUADRATIC, {"name": "External"}], **energy)
+
+
+def test_a_trap_on_a_torus_has_no_law():
+    omega = np.random.default_rng(0).uniform(0, 3, (4, 40, 9, 1))
+    torus, period = {"name": "Torus", "period": [3.0]}, RIESZ | {"period": [3.0]}
+    skipped = json.loads(report.check(as_dataset(omega, [QUADRATIC, period], torus, EXACT)).attrs["skipped"])
+    assert "on a torus positions have no moments" in skipped["second_moment"]
+    assert "only repel each other" in skipped["density"]
+    assert "no wall" in skipped["wall_atom"]
+    with pytest.raises(ValueError, match="must give period"):
+        report.check(as_dataset(omega, [period], {"name": "Torus"}, EXACT))
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["plain", "mirror"])
+@pytest.mark.parametrize(("dim", "s"), [(1, 0.0), (2, 1.0), (3, 0.5)])
+def test_periodic_pair_force_is_minus_the_gradient_of_its_energy(dim, s, sign):
+    rng = np.random.default_rng(2)
+    period, x = np.array([1.5, 2.0, 0.9])[:dim], rng.uniform(0, 0.9, (6, dim))
+    term = {"strength": 0.7, "s": s, "period": period.tolist(), "mirror": sign < 0}
+
+    def energy(x):  # N H_N
+        total = 0.0
+        for side in (-1, 1) if sign < 0 else (-1,):
+            chord = period / np.pi * np.sin(np.pi * (x[:, None] + side * x) / period)
+            r = np.sqrt(np.sum(chord**2, -1))[~np.eye(len(x), dtype=bool)]
+            total += np.sum(-np.log(r) if s == 0 else r**-s)
+        return 0.7 * total / (2 * (len(x) - 1))
+
+    steps = 1e-6 * np.eye(x.size).reshape(-1, *x.shape)
+    slope = np.array([energy(x + h) - energy(x - h) for h in steps]).reshape(x.shape) / 2e-6
+    np.testing.assert_allclose(laws._pair_force(x, term, s), -slope, rtol=1e-6, atol=1e-6)
+
+
+def test_truncated_pair_force_has_no_force_inside():
+    x = np.array([[0.0], [0.1], [1.0]])
+    force = laws._pair_force(x, {"strength": 2.0, "truncation": 0.5}, 1.0)
+    np.testing.assert_allclose(force[:, 0], [-1.0, -1 / 0.81, 1 + 1 / 0.81])
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "passed", "words"),
+    [
+        ([0.6, 0.7, 0.5, 0.8], True, "useful"),
+        ([0.6, 0.04, 0.5, 0.8], False, "stuck"),
+        ([0.0, 0.0, 0.0, 0.0], False, "stuck"),
+        ([0.6, 0.2, 0.5, 0.8], True, "shorter steps"),
+        ([0.99, 0.97, 0.99, 1.0], True, "longer steps"),
+    ],
+)
+def test_acceptance_of_the_worst_chain(acceptance, passed, words):
+    omega = sample_log_gas(5, 6.0, 1.3, 0.7, rng=3, size=160).reshape(4, 40, 5, 1)
+    series = np.repeat(np.array(acceptance)[:, None], 40, 1)
+    table = report.check(as_dataset(omega, [QUADRATIC, RIESZ], sampler=EXACT | {"target": 0.574}, acceptance=series))
+    row = table.sel(law="acceptance")
+    assert bool(row["passed"]) == passed
+    assert words in str(row["note"].values)
+    assert float(row["measured"]) == pytest.approx(min(acceptance))
+    assert float(row["predicted"]) == 0.574
+    assert f"acceptance {'':>6}"[:11] in report.summary(table)
+    assert "steps" not in table["law"].values  # jumps are Langevin's
+
+
+def test_frames_of_the_tuning_are_left_out():
+    omega = sample_log_gas(5, 6.0, 1.3, 0.7, rng=3, size=400).reshape(4, 100, 5, 1)
+    omega[:, :61] *= 3
+    dataset = as_dataset(
+        omega, [QUADRATIC, RIESZ], sampler=EXACT | {"tune": 600}, acceptance=np.r_[np.zeros(61), np.ones(39)] * np.ones((4, 1))
+    )
+    dataset = dataset.assign_coords(step=10 * np.arange(100))
+    table = report.check(dataset)
+    assert table.attrs["n_frames"] == 39
+    assert table["passed"].values.all()
+    assert report.check(dataset, burn_in=0.8).attrs["n_frames"] == 20  # a longer burn-in stays
+    untuned = dataset.assign_attrs(sampler=json.dumps(EXACT | {"tune": 0}))  # negative control
+    assert not report.check(untuned)["passed"].values.all()
+    with pytest.raises(ValueError, match="frames after the 990 steps of tuning, got steps up to 990"):
+        report.check(dataset.assign_attrs(sampler=json.dumps(EXACT | {"tune": 990})))
+
+
+def test_extra_temperature_of_minibatches():
+    """Noise of variance v per coordinate in the gradient heats by step v/2; the second moment obeys the law with that heat only."""
+    step, v = 0.02, 3.0
+    rng = np.random.default_rng(9)
+    start = rng.normal(size=(40, 10, 2)) * 0.4
+    omega = euler(lambda x: 1.3 * x + np.sqrt(v) * rng.standard_normal(x.shape), start, step, 6.0, 3000, seed=6)
+    heat = np.full(omega.shape[:2], step * v / 2)
+    sampler = LANGEVIN | {"step_size": step}
+    table = report.check(as_dataset(omega, [QUADRATIC], sampler=sampler, extra_temperature=heat))
+    assert table["law"].values.tolist() == ["second_moment", "steps", "extra_temperature"]
+    assert bool(table["passed"].sel(law="second_moment"))
+    row = table.sel(law="extra_temperature")
+    assert not bool(row["passed"])  # 0.03 against 1/beta = 0.167
+    assert "minibatches heat by 0.18 of 1/beta" in str(row["note"].values)
+    assert not bool(verdict(as_dataset(omega, [QUADRATIC], sampler=sampler))["passed"])
+    assert bool(verdict(as_dataset(omega, [QUADRATIC], sampler=sampler, extra_temperature=heat / 2), "extra_temperature")["passed"])
+    frozen = report.check(as_dataset(omega, [QUADRATIC], sampler=sampler | {"beta": "inf"}, extra_temperature=heat))
+    assert "alone make the temperature 0.03" in json.loads(frozen.attrs["skipped"])["extra_temperature"]
+
+
+def test_a_run_at_zero_temperature_keeps_the_rules_without_a_temperature():
+    omega = np.random.default_rng(0).uniform(-0.9, 0.9, (2, 40, 5, 2))
+    sampler = LANGEVIN | {"beta": "inf", "scheme": "reflected", "drift_cap": 0.1}
+    box = {"name": "Box", "low": [-1.0, -1.0], "high": [1.0, 1.0]}
+    table = report.check(as_dataset(omega, [RIESZ], box, sampler, capped=np.zeros((2, 40))))
+    assert table["law"].values.tolist() == ["wall_atom", "capped"]
+    assert table["passed"].values.all()
+    assert "beta is infinite" in json.loads(table.attrs["skipped"])["steps"]
+
+
 # Health, mixing, and what comes back.
 
 
@@ -383,7 +586,8 @@ def test_no_law_is_an_empty_axis(terms, sampler):
     omega = np.random.default_rng(0).normal(size=(2, 40, 5, 2))
     table = report.check(as_dataset(omega, terms, sampler=sampler))
     assert table.sizes["law"] == 0
-    assert set(json.loads(table.attrs["skipped"])) == {"second_moment", "wall_atom", "density", "steps", "capped"}
+    names = "second_moment energy wall_atom density steps capped acceptance extra_temperature"
+    assert set(json.loads(table.attrs["skipped"])) == set(names.split())
     assert "no law applies" in report.summary(table)
 
 

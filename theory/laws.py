@@ -8,17 +8,20 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from theory.convergence import effective_sample_size, mean_and_error
-from theory.ensembles import sample_log_gas
+from theory.ensembles import circle_gas_energy, log_gas_energy, sample_log_gas, wall_gas_energy
 from theory.mean_field import MeanField
 from theory.run import CONTACT_LIMIT, NotApplicable, Run
 from theory.spectral import FloatArray
 
-__all__ = ["Law", "capped", "density", "second_moment", "steps", "wall_atom"]
+__all__ = ["Law", "acceptance", "capped", "density", "energy", "extra_temperature", "second_moment", "steps", "wall_atom"]
 
 PAIR_BUDGET = 50_000_000  # pair differences that one check may form; more frames than that are thinned
 CELLS = 240  # of the mean-field solver; its error is below 1e-4 of the cumulative distribution
 CAPPED_LIMIT = 1e-3  # fraction of capped steps above which a run no longer samples its law
 JUMP_LIMIT = 1e-3  # the same of jumps
+STUCK = 0.05  # acceptance below which a chain hardly moves
+USEFUL = (0.3, 0.95)  # acceptance outside which another step size would be faster
+HEAT_LIMIT = 0.1  # extra temperature of minibatches, in units of 1/beta
 JUMP_SHARE = 0.2  # of the second moment; a run whose jumping particles hold more has exploded
 ALLOWANCE_LIMIT = 0.05  # of a probability; a law that allows for more says nothing
 GROSS = 0.2  # deviation of a probability that no step excuses
@@ -44,8 +47,9 @@ class Law(NamedTuple):
 def second_moment(run: Run) -> Law:
     """E[x.D + |D|^2/2] + dim step/beta = 0 for the step x <- x + D + noise, whatever D is; written as a law of (1/N) sum |x|^2.
 
-    For the bare log gas D gives dim/(beta kappa) + strength/(2 kappa) plus a term of order step. |D|^2 is cut at JUMP noise lengths
-    squared: uncapped steps of a gas that can collide have no mean square, and such jumps are too rare to be seen in either side.
+    For the bare log gas D gives dim/(beta kappa) + strength/(2 kappa) plus a term of order step; for an exact sampler D's square is left
+    out. |D|^2 is cut at JUMP noise lengths squared: uncapped steps of a gas that can collide have no mean square, and such jumps are too
+    rare to be seen in either side. The noise of minibatches adds its recorded temperature to 1/beta.
     """
     _require_described(run)
     beta, (stiffness, centre) = run.constant("beta"), run.trap()
@@ -57,7 +61,8 @@ def second_moment(run: Run) -> Law:
     work = -gradient if drift is None else drift / step
     square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), _jump(run, step, beta)).mean(-1) / (2 * step)
     moment = np.sum(x**2, axis=-1).mean(-1)
-    excess = -(np.sum(x * work, axis=-1).mean(-1) + square + run.dim / beta) / stiffness
+    heat = 0.0 if run.extra_temperature is None else float(run.extra_temperature.mean())
+    excess = -(np.sum(x * work, axis=-1).mean(-1) + square + run.dim * (1 / beta + heat)) / stiffness
     gap, error, across = mean_and_error(excess)
     if error > 0.2 * max(moment.mean(), moment.mean() - gap):  # of the larger side: a run that shrank to a point is still tested
         raise NotApplicable("its error is over 20 %: too few frames, or jumps of steps without a drift_cap")
@@ -72,11 +77,41 @@ def _jump(run: Run, step: float, beta: float) -> float:
 
 def _closed_form(run: Run, beta: float, stiffness: float) -> str:
     """The law in continuous time, where it is a number."""
-    riesz = run.named("Riesz")
-    if any(term.get("mirror") or float(term.get("softening", 0)) or run.exponent(term) for term in riesz):
+    strength = run.plain_strength()
+    if strength is None:
         return "virial identity"
-    strength = sum(float(term["strength"]) for term in riesz) if run.n_particles > 1 else 0.0
-    return f"continuous time {(run.dim / beta + strength / 2) / stiffness:.5g}"
+    return f"continuous time {(run.dim / beta + (strength / 2 if run.n_particles > 1 else 0)) / stiffness:.5g}"
+
+
+def energy(run: Run) -> Law:
+    """E H_N of the log gas in one dimension at finite N, exact in a trap, between hard walls and on a circle; for exact samplers."""
+    _require_described(run)
+    if run.sampler.get("name") not in ("MALA", "HMC"):
+        raise NotApplicable("the energy law is for exact samplers, MALA and HMC")
+    if run.values is None:
+        raise NotApplicable("no energy was recorded")
+    if run.dim != 1 or run.n_particles < 2:
+        raise NotApplicable("the energy law is for two and more particles in one dimension")
+    predicted, note = _exact_energy(run)
+    measured, error, across = mean_and_error(run.values)
+    return _law("energy", predicted, measured, error, across, 0.0, effective_sample_size(run.values), note)
+
+
+def _exact_energy(run: Run) -> tuple[float, str]:
+    """E H_N and which gas it is; a length shifts the energy by a constant."""
+    beta, n, strength = run.constant("beta"), run.n_particles, run.plain_strength()
+    if strength is None or not strength >= 0:
+        raise NotApplicable("the interaction is not the bare log")
+    shift = 0.5 * sum(float(term["strength"]) * np.log(float(term.get("length", 1.0))) for term in run.named("Riesz"))
+    trapped, where = bool(run.named("Quadratic")), run.domain.get("name")
+    if where == "Torus" and not trapped:
+        return circle_gas_energy(n, beta, strength, float(np.ravel(run.domain["period"])[0])) + shift, "exact circular ensemble"
+    if where in ("Ball", "Box") and not trapped:
+        return wall_gas_energy(n, beta, strength, run.half_width()) + shift, "exact gas between walls (Selberg)"
+    run.require_free()
+    if len(run.named("Quadratic")) > 1:
+        raise NotApplicable("several traps add a constant to the energy")
+    return log_gas_energy(n, beta, run.trap()[0], strength) + shift, "exact log gas"
 
 
 def _require_described(run: Run) -> None:
@@ -123,25 +158,35 @@ def _pair_force(x: FloatArray, term: dict[str, Any], s: float) -> FloatArray:
     rows = max(1, 1_000_000 // len(x))
     for k in np.split(np.arange(len(x)), np.arange(rows, len(x), rows)):
         for sign in (-1, 1) if term.get("mirror") else (-1,):
-            gap = x[k, None] + sign * x
-            square = np.sum(gap**2, axis=-1) + float(term.get("softening", 0.0)) ** 2
+            gap, square = _chord(x[k, None] + sign * x, term.get("period"))
+            square = square + float(term.get("softening", 0.0)) ** 2
             square[np.arange(len(k)), k] = np.inf
-            square[square == 0] = np.inf  # coincident particles: no force
+            square[(square == 0) | (square < (term.get("truncation") or 0.0) ** 2)] = np.inf  # coincident, or truncated: no force
             factor = 1 / square if s == 0 else abs(s) * square ** (-s / 2 - 1) * float(term.get("length", 1.0)) ** s
             total[k] += np.einsum("kl,kld->kd", factor, gap)
     return float(term["strength"]) / max(len(x) - 1, 1) * total
 
 
+def _chord(gap: FloatArray, period: Any) -> tuple[FloatArray, FloatArray]:
+    """Half the gradient of the squared distance, (..., dim), and the squared distance (...); on a torus the distance is the chord's."""
+    if period is None:
+        return gap, np.sum(gap**2, axis=-1)
+    turn = np.asarray(period, float) / np.pi
+    return turn / 2 * np.sin(2 * gap / turn), np.sum((turn * np.sin(gap / turn)) ** 2, axis=-1)
+
+
 def wall_atom(run: Run) -> Law:
-    """Fraction of particles on the boundary: 0 for reflection, about rho_wall sqrt(step/beta) area for projection."""
+    """Fraction of particles on the boundary: about rho_wall sqrt(step/beta) area for projection, 0 for other schemes."""
     scheme = run.sampler.get("scheme")
-    if run.domain.get("name") not in ("Ball", "Box") or scheme not in ("projected", "reflected"):
+    if run.domain.get("name") not in ("Ball", "Box"):
         raise NotApplicable("no wall with a predicted atom")
+    if scheme not in ("projected", "reflected", "shrunk"):
+        raise NotApplicable("the sampler has no scheme at the wall: exact samplers bounce")
     on_wall = run.on_wall().mean(-1)
     measured, error, across = mean_and_error(on_wall)
-    if scheme == "reflected":
-        passed = measured <= ROUNDING_LIMIT
-        return Law("wall_atom", 0.0, measured, error, across, ROUNDING_LIMIT, float("nan"), passed, "reflection leaves no atom")
+    if scheme != "projected":
+        note = "reflection leaves no atom" if scheme == "reflected" else "shrunk projection stops short of the wall"
+        return Law("wall_atom", 0.0, measured, error, across, ROUNDING_LIMIT, float("nan"), measured <= ROUNDING_LIMIT, note)
     sigma = np.sqrt(2 * run.constant("step_size") / run.constant("beta"))
     if measured == 0 and not (run.wall_distances() < 4 * sigma).any():
         return Law("wall_atom", 0.0, 0.0, 0.0, across, 0.0, float("nan"), True, "no particle near the wall")
@@ -235,14 +280,15 @@ def _checked_allowance(other: float, step: float, gap: float) -> float:
 
 def _reference(run: Run, beta: float, rng: int | np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray, float, str]:
     """Deciles of the law: points, levels, standard errors of the levels, allowance, note."""
-    riesz = run.named("Riesz")
-    bare = all(run.exponent(t) == 0 and not t.get("softening") and not t.get("mirror") and float(t["strength"]) >= 0 for t in riesz)
+    strength = run.plain_strength()
     user = bool(run.unknown or run.external or run.interaction)
     deciles = np.arange(1, 10) / 10
-    if bare and not user and run.n_particles > 1 and run.named("Quadratic") and run.contact_fraction() <= CONTACT_LIMIT:
+    if run.domain.get("name") == "Torus":
+        return _uniform(run, user)
+    if strength is not None and strength >= 0 and not user and run.n_particles > 1 and _trapped(run):
         stiffness, centre = run.trap()
         size = max(100, 40_000 // run.n_particles)
-        exact = sample_log_gas(run.n_particles, beta, stiffness, sum(float(t["strength"]) for t in riesz), rng, size)[..., 0] + centre
+        exact = sample_log_gas(run.n_particles, beta, stiffness, strength, rng, size)[..., 0] + centre
         points = np.quantile(exact, deciles)
         below = (exact[..., None] <= points).mean(1)
         return points, below.mean(0), below.std(0, ddof=1) / np.sqrt(size), 0.0, "worst decile, exact log gas"
@@ -252,13 +298,26 @@ def _reference(run: Run, beta: float, rng: int | np.random.Generator) -> tuple[F
         raise NotApplicable(f"the mean-field law was not found (residual {solution.residual:.2g})")
     cumulative = np.concatenate([[0.0], np.cumsum(solution.rho) * field.width])
     points = np.interp(deciles, cumulative, field.edges)
-    interacting = bool(riesz or run.interaction)
+    interacting = bool(run.named("Riesz") or run.interaction)
     return points, deciles, np.zeros(9), 0.25 / run.n_particles if interacting else 0.0, "worst decile, mean field"
 
 
+def _trapped(run: Run) -> bool:
+    """Whether a quadratic trap keeps the particles from every wall."""
+    return bool(run.named("Quadratic")) and run.contact_fraction() <= CONTACT_LIMIT
+
+
+def _uniform(run: Run, user: bool) -> tuple[FloatArray, FloatArray, FloatArray, float, str]:
+    """The law on a circle without external forces, by symmetry; as `_reference`."""
+    if run.named("Quadratic") or user or any(term.get("mirror") for term in run.named("Riesz")):
+        raise NotApplicable("on a torus the density is known for particles that only repel each other")
+    deciles = np.arange(1, 10) / 10
+    return deciles * float(np.ravel(run.domain["period"])[0]), deciles, np.zeros(9), 0.0, "worst decile, uniform by symmetry"
+
+
 def _mean_field(run: Run, beta: float) -> MeanField:
-    if any(term.get("mirror") for term in run.named("Riesz")):
-        raise NotApplicable("no mean-field density for a mirrored interaction")
+    if any(term.get("mirror") or term.get("period") for term in run.named("Riesz")):
+        raise NotApplicable("no mean-field density for a mirrored or periodic interaction")
     if run.unknown and run.external is None and run.interaction is None:
         raise NotApplicable(f"energy terms without a closed form: {', '.join(run.unknown)}; pass external or interaction")
     if run.domain.get("name") not in ("Ball", "Box"):
@@ -288,7 +347,9 @@ def _interaction(run: Run, r: FloatArray) -> FloatArray:
     """strength g(r), user part included."""
     total = np.zeros_like(r) if run.interaction is None else np.asarray(run.interaction(r), float)
     for term in run.named("Riesz"):
-        s, scaled = run.exponent(term), np.hypot(r, float(term.get("softening", 0.0))) / float(term.get("length", 1.0))
+        distance = r if term.get("period") is None else np.sqrt(_chord(r[..., None], term["period"])[1])
+        distance = np.hypot(np.maximum(distance, term.get("truncation") or 0.0), float(term.get("softening", 0.0)))
+        s, scaled = run.exponent(term), distance / float(term.get("length", 1.0))
         total = total + float(term["strength"]) * (-np.log(scaled) if s == 0 else np.sign(s) * scaled**-s)
     return total
 
@@ -319,6 +380,31 @@ def capped(run: Run) -> Law:
         raise NotApplicable("the sampler has no drift cap")
     measured, error, across = mean_and_error(run.capped)
     return Law("capped", 0.0, measured, error, across, CAPPED_LIMIT, float("nan"), measured <= CAPPED_LIMIT, f"at most {CAPPED_LIMIT:g}")
+
+
+def acceptance(run: Run) -> Law:
+    """Smallest acceptance of a chain after the tuning; below STUCK the chain hardly moved and says nothing of its law."""
+    if run.acceptance is None:
+        raise NotApplicable("the sampler accepts every step" if run.sampler.get("name") == "Langevin" else "no acceptance was recorded")
+    _, error, across = mean_and_error(run.acceptance)
+    measured = float(run.acceptance.mean(1).min())
+    low, high = USEFUL
+    note = f"worst chain; {'useful' if low <= measured <= high else 'shorter steps' if measured < low else 'longer steps'}"
+    note = f"worst chain is stuck (below {STUCK:g}): shorter steps, or a better start" if measured < STUCK else note
+    target = float(run.sampler.get("target", np.nan))
+    return Law("acceptance", target, measured, error, across, 0.0, float("nan"), measured >= STUCK, note)
+
+
+def extra_temperature(run: Run) -> Law:
+    """Temperature that the noise of minibatches adds to 1/beta; above HEAT_LIMIT of it the run has not the temperature it was given."""
+    if run.extra_temperature is None:
+        raise NotApplicable("the energy has no minibatches")
+    measured, error, across = mean_and_error(run.extra_temperature)
+    if run.sampler.get("beta") == "inf":
+        raise NotApplicable(f"beta is infinite: the minibatches alone make the temperature {measured:.3g}")
+    limit = HEAT_LIMIT / run.constant("beta")
+    note = f"minibatches heat by {HEAT_LIMIT * measured / limit:.2g} of 1/beta, at most {HEAT_LIMIT:g}"
+    return Law("extra_temperature", 0.0, measured, error, across, limit, float("nan"), measured <= limit, note)
 
 
 def steps(run: Run) -> Law:

@@ -1,7 +1,6 @@
 """Does a run obey the laws it should? `check` reads a trajectory and compares it with every prediction that applies.
 
-The Dataset is one that a simulation wrote: `omega` (chain, step, particle, dim), optionally `energy`, `projected`, `capped`
-(chain, step), and attrs `energy`, `domain`, `sampler`, descriptions as JSON. Nothing here shares code with the simulation.
+The Dataset is one that a simulation wrote, see `theory.run`. Nothing here shares code with the simulation.
 
 Statistical laws are tested together at a false-alarm rate of `alpha` (Bonferroni); the standard errors come from the effective
 sample size, and errors that theory knows of (finite step, finite N) enter as an `allowance`, one more standard deviation.
@@ -19,7 +18,7 @@ import xarray as xr
 from theory import laws
 from theory.convergence import effective_sample_size, split_r_hat
 from theory.laws import Law
-from theory.run import NotApplicable, Potential, Run, read, series
+from theory.run import NotApplicable, Potential, Run, read
 from theory.spectral import generator, real
 
 __all__ = ["check", "summary"]
@@ -39,9 +38,11 @@ def check(
     """Compare a run with the laws that apply to it.
 
     Laws: "second_moment" (virial identity of the Euler step itself, exact at any step size; needs a trap and no wall contact),
-    "wall_atom" (fraction of particles on the boundary against the artefact of the projected scheme, never read as physics),
-    "density" (one dimension: cumulative distribution at the nine deciles of the exact or mean-field law), and two rules without
-    statistics: "steps" (drifts far longer than the noise, by which a gas explodes) and "capped" (drifts that the cap shortened).
+    "energy" (its exact mean: MALA and HMC, log gas in one dimension in a trap, between walls or on a circle), "wall_atom" (fraction of
+    particles on the boundary against the artefact of the projected scheme, never read as physics) and "density" (one dimension:
+    cumulative distribution at the nine deciles of the exact or mean-field law). Rules without statistics: "steps" (drifts far longer
+    than the noise, by which a gas explodes), "capped" (drifts that the cap shortened), "acceptance" (MALA and HMC: no chain is stuck)
+    and "extra_temperature" (heat of minibatches against 1/beta). Frames up to the sampler's `tune` steps are left out.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ def check(
         Callables of x and of the distance r, for energy terms that the description does not give in closed form (alignment, user
         energies); they are added to the described terms and used by the density law. V(x) is per particle, g(r) includes its strength.
     burn_in
-        Fraction of the saved frames left out at the start.
+        Fraction of the saved frames left out at the start, or more where the sampler tuned for longer.
     alpha
         Rate at which a correct run is rejected, all statistical laws together.
     rng
@@ -67,13 +68,14 @@ def check(
     Raises
     ------
     ValueError
-        If `omega` is missing or misshapen, a description is no JSON, or burn_in or alpha lies outside [0, 1) and (0, 1).
+        If `omega` is missing or misshapen, a description is no JSON, burn_in or alpha lies outside [0, 1) and (0, 1), or no frame is
+        left after the tuning.
     """
     if not 0 < real(alpha, "alpha") < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha!r}")
     run = read(dataset, burn_in, external, interaction)
     found, skipped = _tested(run, generator(rng))
-    table = _table(found, alpha).merge(_mixing(run, dataset))
+    table = _table(found, alpha).merge(_mixing(run))
     table.attrs = {
         "schema": "kernelgas.check/1",
         "alpha": alpha,
@@ -88,10 +90,13 @@ def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, st
     """The laws that apply, and why the others do not."""
     tests: dict[str, Callable[[Run], Law]] = {
         "second_moment": laws.second_moment,
+        "energy": laws.energy,
         "wall_atom": laws.wall_atom,
         "density": partial(laws.density, rng=rng),
         "steps": laws.steps,
         "capped": laws.capped,
+        "acceptance": laws.acceptance,
+        "extra_temperature": laws.extra_temperature,
     }
     found: list[Law] = []
     skipped: dict[str, str] = {}
@@ -107,16 +112,16 @@ def summary(table: xr.Dataset) -> str:
     """The result of `check` as a few lines of text."""
     if not isinstance(table, xr.Dataset) or "law" not in table.dims or "skipped" not in table.attrs:
         raise ValueError(f"table must be what check returns, got {type(table).__name__}")
-    lines = [f"{'law':<14} {'predicted':>11} {'measured':>11} {'+-':>9} {'z':>7}  verdict"]
+    lines = [f"{'law':<17} {'predicted':>11} {'measured':>11} {'+-':>9} {'z':>7}  verdict"]
     for name in table["law"].values:
         row = table.sel(law=name)
         error = float(np.hypot(row["standard_error"], row["allowance"]))
         numbers = f"{float(row['predicted']):11.5g} {float(row['measured']):11.5g} {error:9.2g} {_z(row):>7}"
-        lines.append(f"{name:<14} {numbers}  {'ok' if bool(row['passed']) else 'FAILED'}  {row['note'].values!s}")
+        lines.append(f"{name:<17} {numbers}  {'ok' if bool(row['passed']) else 'FAILED'}  {row['note'].values!s}")
     if not table.sizes["law"]:
         lines.append("no law applies to this run")
     for name in table["quantity"].values:
-        lines.append(f"{name:<14} {_mixed(table.sel(quantity=name))}")
+        lines.append(f"{name:<17} {_mixed(table.sel(quantity=name))}")
     lines += [f"not tested: {name} ({reason})" for name, reason in json.loads(table.attrs["skipped"]).items()]
     return "\n".join(lines)
 
@@ -149,12 +154,11 @@ def _table(laws: list[Law], alpha: float) -> xr.Dataset:
     )
 
 
-def _mixing(run: Run, dataset: xr.Dataset) -> xr.Dataset:
+def _mixing(run: Run) -> xr.Dataset:
     """Split R-hat, effective sample size and mean of the second moment and the energy."""
     quantities = {"second_moment": np.sum(run.omega**2, axis=-1).mean(-1)}
-    energy = series(dataset, "energy", dataset.sizes["step"] - run.omega.shape[1])
-    if energy is not None:
-        quantities["energy"] = energy
+    if run.values is not None:
+        quantities["energy"] = run.values
     rows = [(split_r_hat(draws), effective_sample_size(draws), float(draws.mean())) for draws in quantities.values()]
     columns = {name: ("quantity", np.array(column)) for name, column in zip(("r_hat", "ess", "mean"), zip(*rows))}
     return xr.Dataset(columns, coords={"quantity": list(quantities)})

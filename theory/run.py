@@ -1,7 +1,8 @@
 """What `theory.report` needs to know of a run: its frames after the burn-in, and the descriptions that came with them.
 
-A trajectory holds `omega` (chain, step, particle, dim), optionally `energy`, `projected`, `capped` (chain, step), and attrs `energy`,
-`domain`, `sampler`, descriptions as JSON. Nothing here shares code with the simulation.
+A trajectory holds `omega` (chain, step, particle, dim), optionally the series (chain, step) `energy`, `projected`, `capped`,
+`acceptance`, `extra_temperature`, and attrs `energy`, `domain`, `sampler`, descriptions as JSON. Nothing here shares code with the
+simulation.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Run:
     sampler: dict[str, Any]
     contact: FloatArray | None  # fraction at the wall (chain, frame)
     capped: FloatArray | None
+    acceptance: FloatArray | None
+    extra_temperature: FloatArray | None
+    values: FloatArray | None  # of the energy, (chain, frame)
     tolerance: float
     external: Potential | None
     interaction: Potential | None
@@ -73,6 +77,14 @@ class Run:
         centres = [np.broadcast_to(np.asarray(term.get("centre", 0.0), float), (self.dim,)) for term in self.named("Quadratic")]
         return sum(stiffness), np.sum([k * c for k, c in zip(stiffness, centres)], axis=0) / sum(stiffness)
 
+    def plain_strength(self) -> float | None:
+        """Total strength of the Riesz terms if all are the bare log of the domain's own distance, None otherwise."""
+        terms, options = self.named("Riesz"), ("softening", "mirror", "truncation")
+        periods = [(term.get("period"), self.domain.get("period")) for term in terms]
+        own = all((a is None) == (b is None) and (a is None or np.all(np.equal(a, b))) for a, b in periods)
+        bare = own and all(self.exponent(term) == 0 and not any(term.get(name) for name in options) for term in terms)
+        return sum(float(term["strength"]) for term in terms) if bare else None
+
     def exponent(self, term: dict[str, Any]) -> float:
         """The Riesz exponent as a number."""
         return float(self.dim - 2) if term["s"] == "coulomb" else float(term["s"])
@@ -102,7 +114,9 @@ class Run:
         return max(recorded, float(self.on_wall().mean()))
 
     def require_free(self) -> None:
-        """NotApplicable if the run touches a wall."""
+        """NotApplicable if the run touches a wall, or has gone round a torus."""
+        if self.domain.get("name") == "Torus":
+            raise NotApplicable("on a torus positions have no moments")
         fraction = self.contact_fraction()
         if fraction > CONTACT_LIMIT:
             raise NotApplicable(f"the particles touch the wall ({fraction:.2g} of them)")
@@ -117,7 +131,8 @@ def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, intera
             raise ValueError(f"{name} must be a callable or None, got {potential!r}")
     if "omega" not in dataset or set(dataset["omega"].dims) != {"chain", "step", "particle", "dim"}:
         raise ValueError(f"dataset must hold omega (chain, step, particle, dim), got {dict(dataset.sizes)} and {list(dataset.data_vars)}")
-    start = _start(dataset, burn_in)
+    sampler = _description(dataset, "sampler")
+    start = _start(dataset, burn_in, sampler.get("tune", 0))
     omega = dataset["omega"].transpose("chain", "step", "particle", "dim").values[:, start:]
     energy = _description(dataset, "energy")
     terms = list(_flatten(energy)) if energy else []
@@ -127,23 +142,29 @@ def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, intera
         terms=known,
         unknown=tuple(str(term.get("name")) for term in terms if term not in known) if energy else ("no description",),
         domain=_domain(dataset),
-        sampler=_description(dataset, "sampler"),
+        sampler=sampler,
         contact=series(dataset, "projected", start),
         capped=series(dataset, "capped", start),
+        acceptance=series(dataset, "acceptance", start),
+        extra_temperature=series(dataset, "extra_temperature", start),
+        values=series(dataset, "energy", start),
         tolerance=16 * float(np.finfo(omega.dtype).eps) * max(1.0, float(np.abs(omega).max())) if omega.dtype.kind == "f" else 0.0,
         external=external,
         interaction=interaction,
     )
 
 
-def _start(dataset: xr.Dataset, burn_in: float) -> int:
-    """First frame after the burn-in; frame 0, the start, is left out whenever there is another."""
+def _start(dataset: xr.Dataset, burn_in: float, tune: int) -> int:
+    """First frame after the burn-in and the tuning; frame 0, the start, is left out whenever there is another."""
     if not 0 <= real(burn_in, "burn_in") < 1:
         raise ValueError(f"burn_in must lie in [0, 1), got {burn_in!r}")
     frames = dataset.sizes["step"]
     if 0 in dataset["omega"].shape:
         raise ValueError(f"dataset must hold at least one frame of one particle, got {dict(dataset.sizes)}")
-    return min(max(int(np.ceil(burn_in * frames)), 1), frames - 1)
+    tuned = int(np.sum(dataset["step"].values <= tune)) if tune else 0
+    if tuned == frames:
+        raise ValueError(f"dataset must hold frames after the {tune} steps of tuning, got steps up to {int(dataset['step'][-1])}")
+    return min(max(int(np.ceil(burn_in * frames)), 1, tuned), frames - 1)
 
 
 def _description(dataset: xr.Dataset, name: str) -> dict[str, Any]:
@@ -157,9 +178,9 @@ def _description(dataset: xr.Dataset, name: str) -> dict[str, Any]:
 
 
 def _domain(dataset: xr.Dataset) -> dict[str, Any]:
-    """The domain's description; a ball without radius or a box without bounds is refused."""
+    """The domain's description; a ball without radius, a box without bounds or a torus without period is refused."""
     domain = _description(dataset, "domain")
-    needed = {"Ball": ("radius",), "Box": ("low", "high")}.get(str(domain.get("name")), ())
+    needed = {"Ball": ("radius",), "Box": ("low", "high"), "Torus": ("period",)}.get(str(domain.get("name")), ())
     if any(key not in domain for key in needed):
         raise ValueError(f"dataset.attrs['domain'] must give {' and '.join(needed)}, got {domain}")
     return domain
