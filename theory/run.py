@@ -80,8 +80,9 @@ class Run:
     def plain_strength(self) -> float | None:
         """Total strength of the Riesz terms if all are the bare log of the domain's own distance, None otherwise."""
         terms, options = self.named("Riesz"), ("softening", "mirror", "truncation")
-        periods = [(term.get("period"), self.domain.get("period")) for term in terms]
-        own = all((a is None) == (b is None) and (a is None or np.all(np.equal(a, b))) for a, b in periods)
+        free = np.inf  # the period of what has none
+        period = np.ravel(self.domain.get("period", free))
+        own = all(np.all(period == np.ravel(term.get("period") or free)) for term in terms)
         bare = own and all(self.exponent(term) == 0 and not any(term.get(name) for name in options) for term in terms)
         return sum(float(term["strength"]) for term in terms) if bare else None
 
