@@ -16,7 +16,7 @@ from jaxtyping import Float
 from particles.arrays import Array, as_float, is_torch, namespace, positive
 from particles.domain import Box, Domain, FullSpace, norms, safe_norms, scale_rows
 from particles.random import Key, normal_like
-from particles.sampler import Memory, Sampler, Value, at, checked, described
+from particles.sampler import QUIET, Memory, Sampler, Value, at, checked, described
 
 SCHEMES = ("projected", "reflected", "shrunk")
 SHRINK = 0.5826  # -zeta(1/2) / sqrt(2 pi), to the digits that matter: a Gaussian walk of unit step sees a wall this much nearer
@@ -151,7 +151,8 @@ class Langevin(Sampler):
         """
         self._check_mobility(domain)
         walls, _ = self._walls(domain, step, {})
-        moved, info = self._step(omega, gradient, noise, walls, step)
+        with np.errstate(**QUIET):
+            moved, info = self._step(omega, gradient, noise, walls, step)
         return moved, {name: info.get(name, _fraction(None, omega)) for name in self.fractions}
 
     def _walls(self, domain: Domain, step: int, memory: Memory) -> tuple[Domain, Memory]:
@@ -167,18 +168,18 @@ class Langevin(Sampler):
         return at(getattr(self, name), step, name, infinite=name == "beta")
 
     def _step(self, omega: Array, gradient: Array, noise: Array, walls: Domain, step: int) -> tuple[Array, dict[str, Array]]:
-        """`step` with the set to project on; fractions that are zero are left out."""
+        """`step` with the set to project on; fractions that are zero are left out, NumPy's warnings are the caller's to silence."""
         info = {}
-        with np.errstate(over="ignore", invalid="ignore"):
-            drift, capped = self._drift(gradient, step)
-            moved = omega - drift + self._diffusion(noise, step)
-            if capped is not None:
-                info["capped"] = _fraction(capped, omega)
-            outside = ~walls.contains(moved)
-            if _any(outside):
-                _require_finite(moved, omega, step)
-                info["projected"] = _fraction(outside, omega)
-                moved = walls.reflect(moved) if self.scheme == "reflected" else walls.project(moved)
+        drift, capped = self._drift(gradient, step)
+        if capped is not None:
+            info["capped"] = _fraction(capped, omega)
+        moved = omega - drift
+        moved += self._diffusion(noise, step)
+        inside = walls.contains(moved)
+        if not _all(inside):
+            _require_finite(moved, omega, step)
+            info["projected"] = _fraction(~inside, omega)
+            moved = walls.reflect(moved) if self.scheme == "reflected" else walls.project(moved)
         return moved, info
 
     def _drift(self, gradient: Array, step: int) -> tuple[Array, Array | None]:
@@ -231,9 +232,9 @@ def _like(values: Any, array: Array) -> Array:
     return array.new_tensor(values)
 
 
-def _any(mask: Array) -> bool:
-    """Whether any entry is True."""
-    return bool(mask.any() if is_torch(mask) else np.logical_or.reduce(mask, axis=None))
+def _all(mask: Array) -> bool:
+    """Whether every entry is True."""
+    return bool(mask.all()) if is_torch(mask) else np.count_nonzero(mask) == mask.size
 
 
 def _fraction(mask: Array | None, omega: Array) -> Array:
@@ -246,7 +247,7 @@ def _fraction(mask: Array | None, omega: Array) -> Array:
 def _shorten(x: Array, limit: float) -> tuple[Array, Array | None]:
     """Rows of x (..., particle, dim) longer than `limit` scaled to that length, and which they were (None: no row)."""
     over = norms(x) > limit
-    if not _any(over):
+    if _all(~over):
         return x, None
     return scale_rows(x, limit / namespace(x).where(over, safe_norms(x), limit)), over
 

@@ -18,7 +18,7 @@ import numpy as np
 from particles.arrays import Array, count, is_torch, namespace, positive
 from particles.domain import Domain, norms
 from particles.random import ACCEPTANCE, VELOCITY, Key, chain_uniform, normal_like
-from particles.sampler import Memory, Sampler, Value, at, checked, described
+from particles.sampler import QUIET, Memory, Sampler, Value, at, checked, described
 
 STUCK, STUCK_STEPS = 0.05, 20  # acceptance below which a chain is stuck, and the steps it takes to say so
 FARTHEST = 1e3  # domain diameters in one flight: a chain thrown farther has left the numbers
@@ -81,7 +81,7 @@ class _Hamiltonian(Sampler):
             sizes = np.full_like(sizes, at(self.step_size, step, "step_size"))
         old = memory["_state"] if "_state" in memory else _start(omega, energy, key)
         velocity = normal_like(key, omega, stream=VELOCITY) / math.sqrt(beta)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(**QUIET):
             new, last, alive = self._trajectory(old, velocity, self._length(sizes), energy, domain, key)
             log_ratio = beta * (old.potential + _kinetic(velocity) - new.potential - _kinetic(last))
         log_ratio[~(alive & (new.potential < math.inf)) | np.isnan(log_ratio)] = -math.inf

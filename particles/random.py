@@ -47,9 +47,9 @@ def _bits53(high, low):
 
 @njit(cache=True, nogil=True)
 @typing.no_type_check
-def _fill_normal(out, k0, k1, chain, step, stream):
+def _fill_normal(out, seed, chain, step, stream):
     """Box-Muller over out (chain, number): one block gives two neighbours; u in (0, 1], so log(0) cannot occur."""
-    n = out.shape[1]
+    n, k0, k1 = out.shape[1], seed & _WORD, seed >> _32
     for c in range(out.shape[0]):
         for block in range((n + 1) // 2):
             a, b, e, f = _philox(np.uint64(block), step, chain + np.uint64(c), stream, k0, k1)
@@ -62,9 +62,9 @@ def _fill_normal(out, k0, k1, chain, step, stream):
 
 @njit(cache=True, nogil=True)
 @typing.no_type_check
-def _fill_uniform(out, k0, k1, chain, step, stream):
+def _fill_uniform(out, seed, chain, step, stream):
     """Uniforms in [0, 1) over out (chain, number)."""
-    n = out.shape[1]
+    n, k0, k1 = out.shape[1], seed & _WORD, seed >> _32
     for c in range(out.shape[0]):
         for block in range((n + 1) // 2):
             a, b, e, f = _philox(np.uint64(block), step, chain + np.uint64(c), stream, k0, k1)
@@ -102,13 +102,18 @@ def as_key(key: Any) -> Key:
 
 
 def _words(key: Key, stream: int) -> tuple[np.uint64, ...]:
-    """(k0, k1, chain, step, stream) as the kernels take them; ValueError when a part does not fit its counter word."""
-    seed, chain, step = as_key(key)
+    """(seed, chain, step, stream) as the kernels take them; ValueError when a part does not fit its counter word."""
+    seed, chain, step = key if _plain(key) else as_key(key)
     if not 0 <= seed < 2**64:
         raise ValueError(f"key's seed must lie in [0, 2^64), got {seed!r}")
     if not (0 <= chain < 2**32 and 0 <= step < 2**32 and 0 <= stream < 2**32):
         raise ValueError(f"key's chain and step, and stream, must lie in [0, 2^32), got {chain!r}, {step!r}, {stream!r}")
-    return np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32), np.uint64(chain), np.uint64(step), np.uint64(stream)
+    return np.uint64(seed), np.uint64(chain), np.uint64(step), np.uint64(stream)
+
+
+def _plain(key: Any) -> bool:
+    """Whether the key is what `simulate` makes, three Python ints: seen much faster than `as_key` can check."""
+    return type(key) is tuple and len(key) == 3 and type(key[0]) is type(key[1]) is type(key[2]) is int
 
 
 def normal(key: Key, shape: tuple[int, ...], *, stream: int = NOISE) -> np.ndarray:
@@ -122,10 +127,9 @@ def normal(key: Key, shape: tuple[int, ...], *, stream: int = NOISE) -> np.ndarr
     ValueError
         If a part of the key does not fit its word of the counter.
     """
-    n_chains = shape[0] if len(shape) == 3 else 1
-    out = np.empty((n_chains, math.prod(shape) // max(n_chains, 1)))
-    _fill_normal(out, *_words(key, stream))
-    return out.reshape(shape)
+    out = np.empty(shape)
+    _fill_normal(out.reshape(shape[0] if len(shape) == 3 else 1, -1), *_words(key, stream))
+    return out
 
 
 def normal_like(key: Key, omega: Array, *, stream: int = NOISE) -> Array:

@@ -15,6 +15,7 @@ from particles.domain import Domain
 from particles.random import Key
 
 Memory = dict[str, Any]
+QUIET: dict[str, Any] = {"over": "ignore", "invalid": "ignore"}  # NumPy's warnings: what leaves the numbers raises or is rejected
 
 
 class Sampler:
@@ -42,6 +43,8 @@ class Sampler:
 
     def advance(self, omega: Array, energy: Any, domain: Domain, key: Key, memory: Memory) -> tuple[Array, dict[str, Array], Memory]:
         """One step of omega (chain, particle, dim) from the random numbers of key = (seed, first chain's number, step).
+
+        `simulate` silences NumPy's warnings of overflow and of invalid values around all steps.
 
         Returns
         -------

@@ -14,8 +14,8 @@ from particles import random
 from particles.arrays import Array, as_omega, count, is_torch
 from particles.domain import Domain
 from particles.energy import require_complete
+from particles.sampler import QUIET, Sampler
 from particles.sampler import Memory as SamplerMemory
-from particles.sampler import Sampler
 from particles.trajectory import Frame, Memory, Store, as_json, as_path, attributes, open_trajectory
 
 if TYPE_CHECKING:
@@ -215,16 +215,19 @@ def _run(
     record: Memory | Store, omega: Array, memory: SamplerMemory, model: _Model, steps: range, progress: bool, callback: Callback | None
 ) -> xr.Dataset:
     """The loop; whatever ends it, the saved frames are written first."""
-    tally, interrupted = _Tally(model.sampler, omega.shape[0]), False
+    energy, domain, sampler, seed, first_chain, save_every = model
+    tally, interrupted, loud = _Tally(sampler, omega.shape[0]), False, np.geterr()
     try:
-        for step in _bar(steps, progress):
-            omega, info, memory = model.sampler.advance(omega, model.energy, model.domain, model.key(step), memory)
-            tally.add(info, step)
-            if (step + 1) % model.save_every == 0:
-                frame = _frame(omega, model, step + 1, tally.take(), memory)
-                record.append(step + 1, frame)
-                if callback is not None and _says_stop(callback(step + 1, frame)):
-                    break
+        with np.errstate(**QUIET):
+            for step in _bar(steps, progress):
+                omega, info, memory = sampler.advance(omega, energy, domain, (seed, first_chain, step), memory)
+                tally.add(info, step)
+                if (step + 1) % save_every == 0:
+                    with np.errstate(**loud):
+                        frame = _frame(omega, model, step + 1, tally.take(), memory)
+                        record.append(step + 1, frame)
+                        if callback is not None and _says_stop(callback(step + 1, frame)):
+                            break
     except KeyboardInterrupt:
         interrupted = True
     finally:
