@@ -13,7 +13,7 @@ Array = Any  # a numpy.ndarray or a torch.Tensor
 def is_torch(array: Any) -> bool:
     """Whether `array` is a torch tensor; never imports torch."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(array, torch.Tensor)
+    return torch is not None and isinstance(array, getattr(torch, "Tensor", ()))  # none yet while another thread imports torch
 
 
 def is_array(array: Any) -> bool:

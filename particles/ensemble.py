@@ -247,16 +247,24 @@ def _bar(futures: Iterator[Future], total: int, progress: bool) -> Iterable[Futu
 
 
 def _run_member(config: Config) -> xr.Dataset | None:
-    """One run, in whatever process; a stored one is begun, continued or found finished, and returns None."""
+    """One run, in whatever process; a stored one is begun, continued or found finished, and returns None.
+
+    An interrupt that `simulate` answers with the frames so far ends the ensemble.
+    """
+    store = config.get("store")
     with _one_thread:
-        store = config.get("store")
-        if store is None:
-            return simulate(**config)
-        if not store.exists():
-            simulate(**config)
+        if store is not None and store.exists():
+            dataset = resume(**{name: config[name] for name in inspect.signature(resume).parameters if name in config})
         else:
-            resume(**{name: config[name] for name in inspect.signature(resume).parameters if name in config})
-        return None
+            dataset = simulate(**config)
+    if "interrupted" in dataset.attrs:
+        raise KeyboardInterrupt
+    return dataset if store is None else None
+
+
+def _loaded_torch() -> Any:
+    """torch if something has imported it, waiting for an import that goes on in another thread; else None."""
+    return importlib.import_module("torch") if "torch" in sys.modules else None
 
 
 class _OneThread:
@@ -273,7 +281,7 @@ class _OneThread:
     def __enter__(self) -> None:
         from threadpoolctl import threadpool_limits
 
-        torch = sys.modules.get("torch")
+        torch = _loaded_torch()
         with self.lock:
             if self.users == 0:
                 self.limits, self.torch = threadpool_limits(1), torch and torch.get_num_threads()
