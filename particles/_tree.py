@@ -1,0 +1,574 @@
+"""A kernel-independent fast multipole method for the Riesz kernel in 1, 2 and 3 dimensions; its definition is the direct sum.
+
+Particles are sorted into an adaptive tree of cubes (halved until a cell holds few particles or is 2^-40 of the root). A cell's particles
+are replaced by charges on a grid of Chebyshev nodes, and the potential of everything far from a cell by its values on the same grid, both
+through Lagrange interpolation (Fong and Darve, "The black-box fast multipole method", J. Comput. Phys. 228, 2009; barycentric treecodes:
+Wang, Krasny and Tlupova, Commun. Comput. Phys. 28, 2020). Two cells of one size interact through a matrix that depends on their offset
+alone, so it is built once per size and offset. Cells of unequal size meet through the nodes of the smaller one only.
+
+Every target is summed by one thread in a fixed order, so the number of threads cannot change a bit.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from particles._numba import _JIT, _TILE, _distances, _energy, _forces, _weights
+
+_DEPTH = 40  # smallest cell: 2^-40 of the root; local coordinates keep 13 bits there
+_DIRECT = 16  # pairs of particles that cost as much as ... multiplications of a matrix
+
+
+class Tree(NamedTuple):
+    """Cells in order of level; the root's corner is `low` and its side `width`."""
+
+    points: np.ndarray  # (dim, particle), sorted so that a cell's particles are start:stop
+    order: np.ndarray  # (particle,) where they came from
+    start: np.ndarray
+    stop: np.ndarray
+    level: np.ndarray
+    corner: np.ndarray  # (cell, dim) whole numbers: position in units of the cell's width
+    child: np.ndarray  # first child and number of children; 0 for a leaf
+    children: np.ndarray
+    low: np.ndarray
+    width: float
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _grow(table):
+    out = np.empty((2 * table.shape[0], table.shape[1]), table.dtype)
+    out[: table.shape[0]] = table
+    return out
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _partition(grid, order, scratch, start, stop, bit, ends):
+    """Sort order[start:stop] by the orthant that `bit` of the whole coordinates says; ends[o] becomes the end of orthant o."""
+    dim = grid.shape[0]
+    ends[:] = 0
+    for i in range(start, stop):
+        orthant = 0
+        for k in range(dim):
+            orthant = 2 * orthant + ((grid[k, order[i]] >> bit) & 1)
+        ends[orthant] += 1
+        scratch[i] = orthant
+    total = start
+    for o in range(ends.size):
+        total += ends[o]
+        ends[o] = total - ends[o]
+    moved = order[start:stop].copy()
+    for i in range(start, stop):
+        o = scratch[i]
+        order[ends[o]] = moved[i - start]
+        ends[o] += 1
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _split(grid, leaf_size):
+    """(order, cells): row of cells = start, stop, level, first child, children, corner; breadth first."""
+    dim, n = grid.shape
+    order, scratch, ends = np.arange(n), np.empty(n, np.int64), np.empty(2**dim, np.int64)
+    cells, count = np.zeros((64, 5 + dim), np.int64), 1
+    cells[0, 1] = n
+    c = 0
+    while c < count:
+        start, stop, level = cells[c, 0], cells[c, 1], cells[c, 2]
+        if stop - start > leaf_size and level < _DEPTH:
+            _partition(grid, order, scratch, start, stop, _DEPTH - 1 - level, ends)
+            cells[c, 3] = count
+            for o in range(ends.size):
+                if ends[o] > start:
+                    if count == cells.shape[0]:
+                        cells = _grow(cells)
+                    cells[count, 0], cells[count, 1], cells[count, 2], cells[count, 3], cells[count, 4] = start, ends[o], level + 1, 0, 0
+                    for k in range(dim):
+                        cells[count, 5 + k] = 2 * cells[c, 5 + k] + ((o >> (dim - 1 - k)) & 1)
+                    count += 1
+                    start = ends[o]
+            cells[c, 4] = count - cells[c, 3]
+        c += 1
+    return order, cells[:count]
+
+
+def build(points: np.ndarray, low: np.ndarray, width: float, leaf_size: int) -> Tree:
+    """The tree of points (particle, dim) in the cube [low, low + width)."""
+    scale = 2.0**_DEPTH / width if width > 1e-280 else 0.0
+    grid = np.minimum((points - low).T * scale, 2.0**_DEPTH - 1).astype(np.int64)
+    order, cells = _split(grid, leaf_size)
+    start, stop, level, child, children = np.ascontiguousarray(cells[:, :5].T)
+    return Tree(
+        np.ascontiguousarray(points[order].T), order, start, stop, level, np.ascontiguousarray(cells[:, 5:]), child, children, low, width
+    )
+
+
+# Interpolation
+
+
+def interpolation(degree: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(nodes (dim, node) of the cell [-1, 1]^dim, table, parents' values from children (orthant, node, node)).
+
+    The 1-d basis is l_k(t) = sum_m table[k, m] T_m(t). There are degree^dim nodes, then unused ones up to a multiple of 4, at 0.
+    """
+    roots = np.cos(np.pi * (np.arange(degree) + 0.5) / degree)
+    table = np.cos(np.arange(degree) * np.arccos(roots)[:, None]) * np.where(np.arange(degree), 2.0, 1.0) / degree
+    half = [table @ np.cos(np.arange(degree)[:, None] * np.arccos((roots + side) / 2)) for side in (-1, 1)]  # l_k at a child's nodes
+    size, padded = degree**dim, -(-(degree**dim) // 4) * 4
+    nodes, transfer = np.zeros((dim, padded)), np.zeros((2**dim, padded, padded))
+    nodes[:, :size] = np.stack(np.meshgrid(*[roots] * dim, indexing="ij")).reshape(dim, -1)
+    for orthant in range(2**dim):
+        matrix = functools.reduce(np.kron, [half[(orthant >> k) & 1] for k in reversed(range(dim))])
+        transfer[orthant, :size, :size] = matrix
+    return nodes, table, transfer
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _basis(t, table, value, slope):
+    """value[k] = l_k(t), slope[k] = l_k'(t)."""
+    degree = table.shape[0]
+    value[:] = table[:, 0]
+    slope[:] = 0
+    last, this, dlast, dthis = 1.0, t, 0.0, 1.0
+    for m in range(1, degree):
+        for k in range(degree):
+            value[k] += table[k, m] * this
+            slope[k] += table[k, m] * dthis
+        last, this, dlast, dthis = this, 2 * t * this - last, dthis, 2 * this + 2 * t * dthis - dlast
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _bases(tree, c, i, table, value, slope):
+    """The 1-d bases at particle i of cell c: value, slope (3, degree); a missing dimension has one node."""
+    half = 0.5 * tree.width * 0.5 ** tree.level[c]
+    for k in range(tree.points.shape[0]):
+        centre = tree.low[k] + (2 * tree.corner[c, k] + 1) * half
+        _basis((tree.points[k, i] - centre) / half, table, value[k], slope[k])
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _room(dim, degree):
+    """(value, slope (3, degree), degrees per dimension)."""
+    value, slope = np.ones((3, degree)), np.zeros((3, degree))
+    return value, slope, degree, degree if dim > 1 else 1, degree if dim > 2 else 1
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _charges(tree, table, charge):
+    """charge (cell, node) of the leaves: each particle's unit charge spread over the nodes."""
+    for c in prange(tree.start.size):
+        if tree.children[c] == 0:
+            value, slope, n0, n1, n2 = _room(tree.points.shape[0], table.shape[0])
+            row = charge[c]
+            for i in range(tree.start[c], tree.stop[c]):
+                _bases(tree, c, i, table, value, slope)
+                node = 0
+                for a in range(n0):
+                    for b in range(n1):
+                        both = value[0, a] * value[1, b]
+                        for e in range(n2):
+                            row[node] += both * value[2, e]
+                            node += 1
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _interpolate(tree, c, i, table, room, local, force):
+    """The potential at particle i from cell c's nodes; minus its gradient is added to force (dim, particle)."""
+    value, slope, n0, n1, n2 = room
+    _bases(tree, c, i, table, value, slope)
+    potential = f0 = f1 = f2 = 0.0
+    node = 0
+    for a in range(n0):
+        for b in range(n1):
+            plain = steep = 0.0
+            for e in range(n2):
+                plain += value[2, e] * local[node]
+                steep += slope[2, e] * local[node]
+                node += 1
+            potential += value[0, a] * value[1, b] * plain
+            f0 += slope[0, a] * value[1, b] * plain
+            f1 += value[0, a] * slope[1, b] * plain
+            f2 += value[0, a] * value[1, b] * steep
+    scale = -2 / (tree.width * 0.5 ** tree.level[c])
+    force[0, i] += scale * f0
+    if force.shape[0] > 1:
+        force[1, i] += scale * f1
+    if force.shape[0] > 2:
+        force[2, i] += scale * f2
+    return potential
+
+
+# The lists of who meets whom
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _apart(a, la, b, lb):
+    """Whether a gap of at least the smaller cell's width separates two cells given by corner and level."""
+    up, down = max(lb - la, 0), max(la - lb, 0)
+    for k in range(a.size):  # noqa: SIM110
+        if (b[k] << down) - ((a[k] + 1) << up) >= 1 or (a[k] << up) - ((b[k] + 1) << down) >= 1:
+            return True
+    return False
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _append(table, count, a, b):
+    """Write the row (a, b) at `count`; returns the table, grown where necessary, and the new count."""
+    if count == table.shape[0]:
+        table = _grow(table)
+    table[count, 0], table[count, 1] = a, b
+    return table, count + 1
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _meet(target, source, n_nodes):
+    """(near, far, spread), rows (target cell, source cell).
+
+    near: the particles of a target leaf see the particles of the source, or its nodes (written as -1 - source). far: nodes see nodes, one
+    level. spread: the nodes of the target see the particles of the source.
+    """
+    near, far, spread = np.empty((1024, 2), np.int64), np.empty((1024, 2), np.int64), np.empty((64, 2), np.int64)
+    n_near = n_far = n_spread = 0
+    stack, top = np.zeros((2 * _DEPTH * 64 + 64, 2), np.int64), 1
+    while top:
+        top -= 1
+        a, b = stack[top]
+        size_a, size_b = target.stop[a] - target.start[a], source.stop[b] - source.start[b]
+        la, lb = target.level[a], source.level[b]
+        leaf_a, leaf_b = target.children[a] == 0, source.children[b] == 0
+        if _apart(target.corner[a], la, source.corner[b], lb):
+            if leaf_a and (size_b <= n_nodes if lb > la else leaf_b and _DIRECT * size_a * size_b < n_nodes * n_nodes):
+                near, n_near = _append(near, n_near, a, b)
+            elif lb > la:
+                near, n_near = _append(near, n_near, a, -1 - b)
+            elif la > lb:
+                spread, n_spread = _append(spread, n_spread, a, b)
+            else:
+                far, n_far = _append(far, n_far, a, b)
+        elif leaf_a and leaf_b:
+            near, n_near = _append(near, n_near, a, b)
+        else:
+            for i in range(max(target.children[a], 1)):
+                for j in range(max(source.children[b], 1)):
+                    stack[top, 0] = a if leaf_a else target.child[a] + i
+                    stack[top, 1] = b if leaf_b else source.child[b] + j
+                    top += 1
+    return near[:n_near], far[:n_far], spread[:n_spread]
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _grouped(pairs, key, n_keys):
+    """The rows of `pairs` in order of `key`, and where each key starts (n_keys + 1,)."""
+    first, out = np.zeros(n_keys + 1, np.int64), np.empty_like(pairs)
+    for i in range(key.size):
+        first[key[i] + 1] += 1
+    first = np.cumsum(first)
+    place = first[:-1].copy()
+    for i in range(key.size):
+        out[place[key[i]]] = pairs[i]
+        place[key[i]] += 1
+    return out, first
+
+
+def meetings(target: Tree, source: Tree, n_nodes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """near and spread, each grouped by target cell, and far, grouped by level and offset."""
+    near, far, spread = _meet(target, source, n_nodes)
+    dim, n = target.corner.shape[1], len(target.start)
+    offset = target.corner[far[:, 0]] - source.corner[far[:, 1]]
+    key = ((offset + 3) * 7 ** np.arange(dim)).sum(1) + target.level[far[:, 0]] * 7**dim
+    return _grouped(near, near[:, 0], n), _grouped(spread, spread[:, 0], n), _grouped(far, key, (_DEPTH + 1) * 7**dim)
+
+
+# Far field
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _kernel(q, s, out, base, tiny):
+    """out = (q^(-s/2) - c) / s, whose gradient is -q^(-s/2 - 1) w for every s; c = 1 near s = 0 (the log is the limit), else 0."""
+    if abs(s) < 1e-3:
+        for j in range(q.size):
+            logarithm = -0.5 * math.log(q[j])
+            out[j] = math.expm1(s * logarithm) / s if s != 0 else logarithm
+        return
+    _weights(q, out, base, 0.5 * s + 1, tiny)
+    for j in range(q.size):
+        out[j] *= q[j] / s
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _between(nodes, width, offset, s, softening2, matrix, base, tiny):
+    """matrix[b, a] = kernel between the nodes a of a cell and b of the cell `offset` widths before it."""
+    dim, size = nodes.shape
+    q = np.empty(size)
+    for b in range(size):
+        q[:] = softening2
+        for k in range(dim):
+            shift = offset[k] * width - 0.5 * width * nodes[k, b]
+            for a in range(size):
+                gap = 0.5 * width * nodes[k, a] + shift
+                q[a] += gap * gap
+        _kernel(q, s, matrix[b], base, tiny)
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _product(matrix, u, v, x, y):
+    """x += u @ matrix, y += v @ matrix. Two vectors and four rows a pass: as many as the registers hold."""
+    for k in range(0, matrix.shape[0], 4):
+        m0, m1, m2, m3 = matrix[k], matrix[k + 1], matrix[k + 2], matrix[k + 3]
+        u0, u1, u2, u3 = u[k], u[k + 1], u[k + 2], u[k + 3]
+        v0, v1, v2, v3 = v[k], v[k + 1], v[k + 2], v[k + 3]
+        for a in range(x.size):
+            x[a] += m0[a] * u0 + m1[a] * u1 + m2[a] * u2 + m3[a] * u3
+            y[a] += m0[a] * v0 + m1[a] * v1 + m2[a] * v2 + m3[a] * v3
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _translate(matrix, pairs, values, out):
+    """out[a] += values[b] @ matrix over the pairs (a, b), in which no a occurs twice."""
+    n = pairs.shape[0]
+    for half in prange((n + 1) // 2):
+        i, j = 2 * half, min(2 * half + 1, n - 1)
+        x, y = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
+        _product(matrix, values[pairs[i, 1]], values[pairs[j, 1]], x, y)
+        out[pairs[i, 0]] += x
+        if j > i:
+            out[pairs[j, 0]] += y
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _far(target, source, pairs, first, nodes, s, softening2, charge, local):
+    """Every cell's nodes meet the nodes of the cells of its list."""
+    size = nodes.shape[1]
+    matrix, base, tiny = np.empty((size, size)), np.empty(size), np.finfo(np.float64).tiny
+    for g in range(first.size - 1):
+        if first[g + 1] > first[g]:
+            a, b = pairs[first[g]]
+            width = target.width * 0.5 ** target.level[a]
+            _between(nodes, width, target.corner[a] - source.corner[b], s, softening2, matrix, base, tiny)
+            _translate(matrix, pairs[first[g] : first[g + 1]], charge, local)
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _spread(target, source, pairs, first, nodes, s, softening2, local):
+    """Every cell's nodes meet the particles of the larger leaves of its list."""
+    dim, size = nodes.shape
+    tiny = np.finfo(np.float64).tiny
+    for c in prange(first.size - 1):
+        q, out, base = np.empty(size), np.empty(size), np.empty(size)
+        half = 0.5 * target.width * 0.5 ** target.level[c]
+        for p in range(first[c], first[c + 1]):
+            for i in range(source.start[pairs[p, 1]], source.stop[pairs[p, 1]]):
+                q[:] = softening2
+                for k in range(dim):
+                    shift = target.low[k] + (2 * target.corner[c, k] + 1) * half - source.points[k, i]
+                    for a in range(size):
+                        q[a] += (nodes[k, a] * half + shift) ** 2
+                _kernel(q, s, out, base, tiny)
+                local[c] += out
+
+
+def upward(tree: Tree, table: np.ndarray, transfer: np.ndarray) -> np.ndarray:
+    """Charges (cell, node) of every cell: leaves from their particles, the others from their children."""
+    charge = np.zeros((len(tree.start), transfer.shape[1]))
+    _charges(tree, table, charge)
+    for _, orthant, pairs in reversed(_families(tree)):
+        _translate(np.ascontiguousarray(transfer[orthant].T), pairs, charge, charge)
+    return charge
+
+
+def downward(tree: Tree, transfer: np.ndarray, local: np.ndarray, constant: np.ndarray) -> None:
+    """Parents give their potential to their children. A cell's constant part is kept apart: it would drown the slope of small cells."""
+    level = -1
+    for depth, orthant, pairs in _families(tree):
+        if depth > level:
+            level = depth
+            _part_constant(tree, level - 1, local, constant)
+        children = np.ascontiguousarray(pairs[:, ::-1])
+        _translate(transfer[orthant], children, local, local)
+        constant[children[:, 0]] += constant[children[:, 1]]
+
+
+def _part_constant(tree: Tree, level: int, local: np.ndarray, constant: np.ndarray) -> None:
+    rows = slice(*np.searchsorted(tree.level, [level, level + 1]))
+    constant[rows] += local[rows, 0]
+    local[rows] -= local[rows, :1]
+
+
+def _families(tree: Tree) -> list[tuple[int, int, np.ndarray]]:
+    """(level, orthant, rows (parent, child)) of all cells but the root, from the top."""
+    dim = tree.corner.shape[1]
+    parent = np.repeat(np.arange(len(tree.start)), tree.children)
+    child = np.arange(1, len(tree.start))
+    orthant = ((tree.corner[1:] & 1) << np.arange(dim)[::-1]).sum(1)
+    pairs, first = _grouped(np.stack([parent, child], 1), tree.level[1:] * 2**dim + orthant, (_DEPTH + 1) * 2**dim)
+    return [(g // 2**dim, g % 2**dim, pairs[first[g] : first[g + 1]]) for g in np.flatnonzero(np.diff(first))]
+
+
+# Near field, and all of it
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _gather(source, nodes, pairs):
+    """(particles (dim, n), their places in the source's order, nodes of cells (dim, m), cell of each block of nodes) of a leaf's list."""
+    dim, size = nodes.shape
+    n = m = 0
+    for p in range(pairs.shape[0]):
+        b = pairs[p, 1]
+        n += source.stop[b] - source.start[b] if b >= 0 else 0
+        m += b < 0
+    points, place, proxies, cells = np.empty((dim, n)), np.empty(n, np.int64), np.empty((dim, m * size)), np.empty(m, np.int64)
+    n = m = 0
+    for p in range(pairs.shape[0]):
+        b = pairs[p, 1]
+        if b >= 0:
+            start, count = source.start[b], source.stop[b] - source.start[b]
+            points[:, n : n + count] = source.points[:, start : start + count]
+            for i in range(count):
+                place[n + i] = start + i
+            n += count
+        else:
+            cells[m] = -1 - b
+            half = 0.5 * source.width * 0.5 ** source.level[-1 - b]
+            for k in range(dim):
+                proxies[k, m * size : (m + 1) * size] = source.low[k] + (2 * source.corner[-1 - b, k] + 1 + nodes[k]) * half
+            m += 1
+    return points, place, proxies, cells
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _row_energy(q, w, charge, s, tiny, values):
+    """(sum of charge g_s over one row, number of entries below tiny); w has the charge in it. Without charges each is 1."""
+    if s != 0 or charge.size == 0:
+        return _energy(q, w, s, tiny, values, values.view(np.int64))
+    total = 0.0
+    for j in range(q.size):
+        total -= 0.5 * charge[j] * math.log(q[j])
+    return total, 0
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _rows(x, first, last, y, charge, own, s, softening2, want_energy, energy, missing, force):
+    """Add to rows first:last of energy, missing (particle,) and force (dim, particle) the sums over the points y (dim, m).
+
+    own[i - first]: the column that is row i's own particle, left out, or -1. missing counts the pairs below tiny, own included.
+    """
+    q, w, base, values, tiny = np.empty((4, _TILE)), np.empty((4, _TILE)), np.empty(_TILE), np.empty(_TILE), np.finfo(np.float64).tiny
+    for i in range(first, last, 4):
+        rows = (i, min(i + 1, last - 1), min(i + 2, last - 1), min(i + 3, last - 1))
+        out = np.zeros((4, x.shape[0]))
+        for start in range(0, y.shape[1], _TILE):
+            size = min(_TILE, y.shape[1] - start)
+            columns = slice(start, start + size)
+            part = charge[start : start + size] if charge.size else charge
+            _distances(x, y, rows[0], rows[1], columns, softening2, q[0, :size], q[1, :size])
+            _distances(x, y, rows[2], rows[3], columns, softening2, q[2, :size], q[3, :size])
+            for a in range(min(4, last - i)):
+                mine = own[rows[a] - first]
+                if start <= mine < start + size:
+                    q[a, mine - start] = 0
+                _weights(q[a, :size], w[a, :size], base, 0.5 * s + 1, tiny)
+                for j in range(part.size):
+                    w[a, j] *= part[j]
+                if want_energy:
+                    total, below = _row_energy(q[a, :size], w[a, :size], part, s, tiny, values[:size])
+                    energy[rows[a]] += total
+                    missing[rows[a]] += below
+            _forces(x, y, rows, columns, w, out)
+        for a in range(min(4, last - i)):
+            force[:, rows[a]] += out[a]
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _near(target, source, pairs, first, nodes, charge, twin, s, softening2, want_energy, energy, missing, met, force):
+    """The lists of particles and of nodes that each target leaf sees. `twin`: a target's own place among the sources; met: it was near."""
+    for c in prange(target.start.size):
+        if first[c + 1] > first[c]:
+            start, stop = target.start[c], target.stop[c]
+            points, place, proxies, cells = _gather(source, nodes, pairs[first[c] : first[c + 1]])
+            own = np.full(stop - start, -1)
+            for j in range(place.size):
+                i = twin[place[j]]
+                if start <= i < stop:
+                    own[i - start] = j
+                    met[i] = True
+            _rows(target.points, start, stop, points, np.empty(0), own, s, softening2, want_energy, energy, missing, force)
+            own[:] = -1
+            if cells.size:
+                weight = charge[cells].ravel()
+                _rows(target.points, start, stop, proxies, weight, own, s, softening2, want_energy, energy, missing, force)
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _evaluate(tree, table, local, constant, potential, force):
+    """Add the potential of the nodes of each particle's leaf, and minus its gradient."""
+    for c in prange(tree.start.size):
+        if tree.children[c] == 0:
+            room = _room(tree.points.shape[0], table.shape[0])
+            for i in range(tree.start[c], tree.stop[c]):
+                potential[i] += constant[c] + _interpolate(tree, c, i, table, room, local[c], force)
+
+
+def _far_field(target, source, spread, far, basis, s: float, softening2: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Charges of the source's cells, and potential (particle,) and force (dim, particle) of the target from what meets target nodes."""
+    nodes, table, transfer = basis
+    charge = upward(source, table, transfer)
+    local, constant = np.zeros((len(target.start), nodes.shape[1])), np.zeros(len(target.start))
+    _far(target, source, *far, nodes, s, softening2, charge, local)
+    _spread(target, source, *spread, nodes, s, softening2, local)
+    downward(target, transfer, local, constant)
+    potential, force = np.zeros(target.points.shape[1]), np.zeros(target.points.shape)
+    _evaluate(target, table, local, constant, potential, force)
+    return charge, potential, force
+
+
+def sums(target: Tree, source: Tree, degree: int, s: float, softening2: float, want_energy: bool) -> tuple[float, np.ndarray, np.ndarray]:
+    """(sum of g_s, force (dim, particle), met (particle,)) in the target's order, with `degree` nodes per dimension.
+
+    A particle's own image is left out where met; elsewhere it was far away and is in the sums.
+    """
+    n = target.points.shape[1]
+    nodes, table, transfer = interpolation(degree, target.points.shape[0])
+    near, spread, far = meetings(target, source, nodes.shape[1])
+    charge, potential, force = _far_field(target, source, spread, far, (nodes, table, transfer), s, softening2)
+    place = np.empty(n, np.int64)
+    place[target.order] = np.arange(n)
+    energy, missing, met = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    _near(target, source, *near, nodes, charge, place[source.order], s, softening2, want_energy, energy, missing, met, force)
+    if not want_energy:
+        return 0.0, force, met
+    if s >= 0 and missing.sum() > met.sum():
+        return math.inf, force, met
+    total = energy.sum() + (abs(s) or 1.0) * potential.sum()
+    if 0 < abs(s) < 1e-3:
+        pairs = near[0]
+        first, second = pairs[:, 0], np.where(pairs[:, 1] < 0, -1 - pairs[:, 1], pairs[:, 1])
+        close = ((target.stop - target.start)[first] * (source.stop - source.start)[second]).sum()
+        total += math.copysign(1.0, s) * (float(n) * n - close)
+    return float(total), force, met

