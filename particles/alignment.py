@@ -109,7 +109,7 @@ class _OffDiagonal(_DataEnergy):
 
     def _fused(self, omega: Array) -> bool:
         """Whether one pass of `_fourier.alignment_sums` beats matrix products: few targets x dimensions (measured)."""
-        most = {np.dtype(np.float64): 40, np.dtype(np.float32): 20}.get(omega.dtype, 0)
+        most = {np.dtype(np.float64): 100, np.dtype(np.float32): 32}.get(omega.dtype, 0)
         return isinstance(self.feature, FourierPair | FourierPhase) and self.rows.factor.shape[-1] * omega.shape[-1] <= most
 
     def _on(self, x: Array, factor: Array, pairs: float, omega: Array, want_value: bool) -> tuple[Array, Array]:
