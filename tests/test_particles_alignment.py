@@ -261,12 +261,12 @@ def test_many_targets_and_dimensions_take_the_matrix_path_and_agree(monkeypatch)
     energy, omega = Alignment(x, y, "fourier"), 0.2 * particles(2, 9, 20)
     assert energy.choices(omega) == {"alignment": "matrix"}
     assert Alignment(X, LABELS["binary"], "fourier").choices(torch.tensor(X)) == {"alignment": "matrix"}
+    assert Alignment(X, LABELS["binary"], "softplus").choices(X) == {"alignment": "matrix"}
     terms, gradient = energy.value_and_grad(omega)
     monkeypatch.setattr(Alignment, "_fused", lambda self, omega: True)
     fused_terms, fused = energy.value_and_grad(omega)
     np.testing.assert_allclose(fused, gradient, rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(fused_terms["alignment"], terms["alignment"], rtol=1e-11)
-    assert Alignment(x, y, "softplus").choices(omega) == {"alignment": "matrix"}
 
 
 # ---- laws and minibatches

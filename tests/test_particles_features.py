@@ -12,18 +12,20 @@ import xarray as xr
 
 from particles import naive
 from particles.features import (
+    CosineSquared,
     Elu,
     FourierPair,
     FourierPhase,
     NonstationaryPair,
     PositiveExponential,
+    SigmoidSquared,
     SoftmaxFeatures,
     Softplus,
     as_feature,
     feature_from_description,
 )
 
-NAMES = ["fourier", "phase", "nonstationary", "positive", "softplus", "elu", "softmax"]
+NAMES = ["fourier", "phase", "nonstationary", "positive", "softplus", "elu", "sigmoid2", "cos2", "softmax"]
 OPTIONS = [
     Softplus(0.7, 0.1),
     Softplus(0.7, 0.1, True),
@@ -31,6 +33,11 @@ OPTIONS = [
     Elu(0.5, 0.3),
     Elu(1.3, 0.3, True),
     Elu(renormalise=True),
+    Elu(0.8, 0.0, False, True),
+    Elu(renormalise=True, offset=True),
+    SigmoidSquared(0.6),
+    SigmoidSquared(0.6, True),
+    CosineSquared(True),
     SoftmaxFeatures(0.4),
 ]
 ALL = [as_feature(name) for name in NAMES] + OPTIONS
@@ -101,9 +108,9 @@ def test_scaled_never_overflows_in_float32_and_broadcasts_over_batch_and_head(fe
 def test_softplus_and_elu_keep_relative_accuracy_where_they_underflow(dtype):
     x, omega = np.array([[-1000.0, 0.0]], dtype), np.array([[1.0, 0.0], [1.001, 0.0]], dtype)
     z = -1000.0 * omega[:, 0].astype(float)
-    for feature in (Softplus(), Elu()):  # both are exp(z) there
+    for feature, power in ((Softplus(), 1), (Elu(), 1), (SigmoidSquared(), 2)):  # exp(z) there, or its square
         scale, phi = feature.scaled(x, omega)
-        np.testing.assert_allclose(scale[..., None] + np.log(phi[0]), z[None], rtol=1e-6)
+        np.testing.assert_allclose(scale[..., None] + np.log(phi[0]), power * z[None], rtol=1e-6)
     for feature in (Softplus(renormalise=True), Elu(renormalise=True)):
         expected = math.sqrt(2) * np.exp(z - z.max()) / np.exp(z - z.max()).sum()
         np.testing.assert_allclose(feature(x, omega)[0, 0], expected, rtol=2e-4 if dtype is np.float32 else 1e-12)
@@ -155,6 +162,55 @@ def test_mean_and_variance_under_the_gaussian_law():
         assert weights @ products**2 - mean**2 == pytest.approx(variance, rel=1e-11)
 
 
+def test_squared_cosine_averages_over_phase_and_gaussian_frequency():
+    """Mean over phases of cos^2(a + b) cos^2(a' + b) = 1/4 + cos(2(a - a'))/8; with w ~ N(0, I): 1/4 + exp(-2 |x - x'|^2)/8."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(120)
+    weights /= weights.sum()
+    phases = np.pi * np.arange(8) / 8
+    x, y = np.array([[0.7]]), np.array([[-0.4]])
+    omega = np.column_stack([np.repeat(nodes, 8), np.tile(phases, len(nodes))])
+    products = (CosineSquared()(x, omega) * CosineSquared()(y, omega))[0, 0].reshape(-1, 8).mean(1)
+    np.testing.assert_allclose(products, 0.25 + np.cos(2 * nodes * 1.1) / 8, rtol=1e-12)
+    assert weights @ products == pytest.approx(0.25 + math.exp(-2 * 1.1**2) / 8, rel=1e-10)
+
+
+def test_means_of_positive_features_under_the_logistic_and_the_gaussian_law():
+    """z logistic: sigmoid(z) is uniform, so E sigmoid^2 = 1/3 and E softplus = 1. z ~ N(0, s^2): E(1 + elu) = 1/2 + s/sqrt(2 pi)
+    + exp(s^2/2) P(N > s)."""
+    nodes, weights = np.polynomial.legendre.leggauss(400)
+    uniform, weights = (1 + nodes) / 2, weights / 2
+    logistic, one = np.log(uniform / (1 - uniform)), np.ones((1, 1))
+    assert weights @ SigmoidSquared()(one, logistic[:, None])[0, 0] == pytest.approx(1 / 3, rel=1e-12)
+    assert weights @ SigmoidSquared(0.5)(one, 0.5 * logistic[:, None])[0, 0] == pytest.approx(1 / 3, rel=1e-12)
+    assert weights @ Softplus()(one, logistic[:, None])[0, 0] == pytest.approx(1, rel=1e-4)  # the law has a tail
+    for s in (0.6, 1.4):
+        grid = np.linspace(0, 12, 200_001)
+        density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
+        mean = sum(np.trapezoid(density * Elu()(one, sign * s * grid[:, None])[0, 0], grid) for sign in (1, -1))
+        expected = 0.5 + s / math.sqrt(2 * math.pi) + math.exp(s * s / 2) * math.erfc(s / math.sqrt(2)) / 2
+        assert mean == pytest.approx(expected, rel=1e-9)
+
+
+def test_offset_is_the_weight_of_a_constant_column():
+    x, omega = data(CosineSquared())
+    padded = np.column_stack([x, np.ones(len(x))])
+    for feature, plain in ((Elu(0.7, 0.1, True, True), Elu(0.7, 0.1, True)), (Elu(offset=True), Elu())):
+        assert feature.particle_dim(3) == 4
+        np.testing.assert_allclose(feature(x, omega), plain(padded, omega), rtol=1e-13)
+    np.testing.assert_allclose(CosineSquared()(x, omega), FourierPhase()(x, omega) ** 2 / 2, rtol=1e-12)
+
+
+def test_squared_cosine_at_its_zeros():
+    """Next to a zero phi is tiny, not zero, and its derivative 0 / 0 does not appear."""
+    for dtype in (np.float32, np.float64):
+        x, omega = np.ones((1, 1), dtype), np.array([[0.0, np.pi / 2], [0.0, -np.pi / 2], [0.0, 0.0]], dtype)
+        for feature in (CosineSquared(), CosineSquared(True)):
+            phi, pullback = feature.value_and_pullback(x, omega)
+            assert (phi[0, 0, :2] > 0).all()
+            assert phi[0, 0, :2].max() < 1e-14
+            assert np.abs(pullback(np.ones_like(phi))).max() < 1e-6
+
+
 def test_positive_kernel_overflows_to_infinity_not_nan():
     x = np.full((2, 3), 30.0)
     with np.errstate(over="ignore"):
@@ -190,8 +246,14 @@ def test_bad_input_is_named():
         Elu(floor=float("nan"))
     with pytest.raises(ValueError, match="temperature"):
         SoftmaxFeatures(0)
-    with pytest.raises(ValueError, match="renormalise"):
-        Elu(renormalise=1)
+    for option in ("renormalise", "offset"):
+        with pytest.raises(ValueError, match=option):
+            Elu(**{option: 1})
+    for cls in (SigmoidSquared, CosineSquared):
+        with pytest.raises(ValueError, match="renormalise"):
+            cls(renormalise="yes")
+    with pytest.raises(ValueError, match=r"temperature.*0"):
+        SigmoidSquared(0)
     with pytest.raises(ValueError, match="NumPy or all torch"):
         FourierPair()(np.ones((2, 3)), torch.ones(5, 3))
     with pytest.raises(ValueError, match="unknown options"):
