@@ -8,17 +8,20 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
+from particles.alignment import Alignment, CentredAlignment, ManyBodyAlignment, QuadraticTarget
+from particles.convex import Ellipsoid, Projector
 from particles.domain import Ball, Box, Domain, FullSpace, Torus
 from particles.energy import Energy, Quadratic, Sum
 from particles.ensemble import EnsembleError, run_ensemble
 from particles.features import (
+    CosineSquared,
     Elu,
     Feature,
     FourierPair,
     FourierPhase,
     NonstationaryPair,
     PositiveExponential,
+    SigmoidSquared,
     SoftmaxFeatures,
     Softplus,
     as_feature,
@@ -29,6 +32,7 @@ from particles.inference_data import to_arviz
 from particles.langevin import DivergenceError, Langevin
 from particles.mcmc import HMC, MALA
 from particles.measure import Measure, load_measure, save_measure
+from particles.polytope import HalfSpaces, Simplex
 from particles.random import key_from, normal
 from particles.resample import gibbs_weights, particle_energies, resample
 from particles.riesz import Riesz
@@ -47,14 +51,14 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "HMC",
-    "MALA",
     "Alignment",
     "Ball",
     "Box",
     "CentredAlignment",
+    "CosineSquared",
     "DivergenceError",
     "Domain",
+    "Ellipsoid",
     "Elu",
     "Energy",
     "EnsembleError",
@@ -63,16 +67,23 @@ __all__ = [
     "FourierPhase",
     "FullSpace",
     "GaussianFeatures",
+    "HMC",
+    "HalfSpaces",
     "ImportanceFeatures",
     "Langevin",
+    "MALA",
+    "ManyBodyAlignment",
     "Measure",
     "NonstationaryPair",
     "ParticleFeatures",
     "PositiveExponential",
+    "Projector",
     "Quadratic",
     "QuadraticTarget",
     "Riesz",
     "Sampler",
+    "SigmoidSquared",
+    "Simplex",
     "SoftmaxFeatures",
     "Softplus",
     "Sum",

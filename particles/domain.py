@@ -40,7 +40,7 @@ def _where(condition: Array, new: Array, old: Array) -> Array:
     return namespace(old).where(condition[..., None], new, old)
 
 
-def _points(omega: Any, dim: int) -> Array:
+def as_points(omega: Any, dim: int) -> Array:
     """omega as a floating point array (..., dim); ValueError otherwise."""
     omega = omega if is_array(omega) else np.asarray(omega)
     if omega.shape[-1:] != (dim,):
@@ -50,7 +50,7 @@ def _points(omega: Any, dim: int) -> Array:
     return omega if omega.dtype.kind == "f" else omega.astype(np.float64)
 
 
-def _require_finite(x: Array) -> None:
+def require_finite(x: Array) -> None:
     """Projection of NaN or infinity does not exist."""
     if not bool(namespace(x).isfinite(x).all()):
         raise ValueError("omega must be finite to be projected or reflected, got NaN or infinity")
@@ -145,8 +145,8 @@ class Walls:
 
 def _flight(omega: Array, displacement: Array, velocity: Array | None, dim: int) -> tuple[Array, Array, Array]:
     """The arguments of `bounce` as finite arrays of one shape."""
-    omega, displacement = _points(omega, dim), _points(displacement, dim)
-    velocity = displacement if velocity is None else _points(velocity, dim)
+    omega, displacement = as_points(omega, dim), as_points(displacement, dim)
+    velocity = displacement if velocity is None else as_points(velocity, dim)
     for name, array in (("displacement", displacement), ("velocity", velocity)):
         if array.shape != omega.shape:
             raise ValueError(f"{name} must have omega's shape {tuple(omega.shape)}, got {tuple(array.shape)}")
@@ -187,7 +187,7 @@ class Ball(Walls):
 
     def contains(self, omega: Array) -> Array:
         """Whether |w| <= radius, boolean (..., particle)."""
-        omega = _points(omega, self.dim)
+        omega = as_points(omega, self.dim)
         eps = float(namespace(omega).finfo(omega.dtype).eps)
         return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
 
@@ -197,8 +197,8 @@ class Ball(Walls):
 
     def project(self, omega: Array) -> Array:
         """w radius / |w| for the particles outside."""
-        omega = _points(omega, self.dim)
-        _require_finite(omega)
+        omega = as_points(omega, self.dim)
+        require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
@@ -206,8 +206,8 @@ class Ball(Walls):
 
     def reflect(self, omega: Array) -> Array:
         """w (2 radius / |w| - 1) for the particles outside, repeated until inside: a triangle wave of |w| along w's direction."""
-        omega = _points(omega, self.dim)
-        _require_finite(omega)
+        omega = as_points(omega, self.dim)
+        require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
@@ -263,7 +263,7 @@ class Ball(Walls):
 
     def erode(self, distance: float) -> Ball:
         """The ball of radius less `distance`; ValueError if none is left."""
-        return Ball(self.radius - _eroding(distance, self.radius), self.dim)
+        return Ball(self.radius - eroding(distance, self.radius), self.dim)
 
 
 def _dot(x: Array, y: Array) -> Array:
@@ -278,7 +278,7 @@ def _turn(e1: Array, e2: Array, angle: Array, a: Array, b: Array) -> Array:
     return scale_rows(e1, cos * a + sin * b) + scale_rows(e2, cos * b - sin * a)
 
 
-def _eroding(distance: Any, inradius: float) -> float:
+def eroding(distance: Any, inradius: float) -> float:
     """`distance` as a number in [0, inradius); ValueError otherwise."""
     number = positive(distance, "distance", zero=True)
     if number >= inradius:
@@ -320,20 +320,20 @@ class Box(Walls):
 
     def contains(self, omega: Array) -> Array:
         """Whether every coordinate lies between its bounds, boolean (..., particle)."""
-        omega = _points(omega, self.dim)
+        omega = as_points(omega, self.dim)
         low, high = self._bounds(omega)
         return ((omega >= low) & (omega <= high)).all(-1)
 
     def project(self, omega: Array) -> Array:
         """Every coordinate clipped to its bounds."""
-        omega = _points(omega, self.dim)
-        _require_finite(omega)
+        omega = as_points(omega, self.dim)
+        require_finite(omega)
         return namespace(omega).clip(omega, *self._bounds(omega))
 
     def reflect(self, omega: Array) -> Array:
         """Every coordinate folded at its bounds, for any overshoot; uniform noise keeps the uniform law exactly."""
-        omega = _points(omega, self.dim)
-        _require_finite(omega)
+        omega = as_points(omega, self.dim)
+        require_finite(omega)
         xp = namespace(omega)
         low, high = self._bounds(omega)
         offset = xp.remainder(omega - low, 2 * (high - low))
@@ -374,7 +374,7 @@ class Box(Walls):
 
     def erode(self, distance: float) -> Box:
         """The box with every wall moved inwards by `distance`; ValueError if none is left."""
-        distance = _eroding(distance, min(self._sides) / 2)
+        distance = eroding(distance, min(self._sides) / 2)
         return Box([a + distance for a in self.low], [b - distance for b in self.high])
 
 
@@ -408,13 +408,13 @@ class FullSpace:
 
     def contains(self, omega: Array) -> Array:
         """Whether the particle is finite, boolean (..., particle)."""
-        omega = _points(omega, self.dim)
+        omega = as_points(omega, self.dim)
         return namespace(omega).isfinite(omega).all(-1)
 
     def project(self, omega: Array) -> Array:
         """omega itself."""
-        omega = _points(omega, self.dim)
-        _require_finite(omega)
+        omega = as_points(omega, self.dim)
+        require_finite(omega)
         return omega
 
     reflect = project
@@ -470,13 +470,13 @@ class Torus:
 
     def contains(self, omega: Array) -> Array:
         """Whether 0 <= w < period in every coordinate, boolean (..., particle)."""
-        omega = to_float64(_points(omega, self.dim))
+        omega = to_float64(as_points(omega, self.dim))
         return ((omega >= 0) & (omega < self._lengths(omega))).all(-1)
 
     def project(self, omega: Array) -> Array:
         """Every coordinate modulo its period."""
-        omega = _points(omega, self.dim)
-        _require_finite(omega)
+        omega = as_points(omega, self.dim)
+        require_finite(omega)
         xp, exact = namespace(omega), to_float64(omega)
         lengths = self._lengths(exact)
         wrapped = cast_like(xp.remainder(exact, lengths), omega)
