@@ -22,9 +22,10 @@ _LARGE = 1e300  # stands for beta = inf
 _SYSTEMS = 2**18  # two-particle systems evaluated at once
 
 
-def particle_energies(omega: Float[Array, "*chain particle dim"], energy: Energy) -> Float[Array, "*chain particle"]:
-    """H(omega_k) = V(omega_k) + mean over l != k of w(omega_k, omega_l), float64: the energy of each particle in the field of the others.
+def particle_energies(omega: Array, energy: Energy) -> Array:
+    """H(omega_k) = V(omega_k) + mean over l != k of w(omega_k, omega_l): the energy of each particle in the field of the others.
 
+    omega (particle, dim) or (chain, particle, dim) gives float64 (particle,) or (chain, particle), NumPy or torch like omega.
     Exact for sums of external energies (`bodies` 1: V is the energy of a system of one particle) and pair energies (`bodies` 2: w is
     twice the energy of a system of two). Sum over particles = N H_N + its pair part, as every pair is seen from both ends.
 
@@ -42,12 +43,12 @@ def particle_energies(omega: Float[Array, "*chain particle dim"], energy: Energy
     return sum(_external(omega, part) if part.bodies == 1 else _pairwise(omega, part) for part in parts)
 
 
-def _external(omega: Array, energy: Any) -> Array:
+def _external(omega: Float[Array, "*chain particle dim"], energy: Any) -> Float[Array, "*chain particle"]:
     """V of each particle: the energies of systems of one particle."""
     return energy.value(omega.reshape(-1, 1, omega.shape[-1])).reshape(omega.shape[:-1])
 
 
-def _pairwise(omega: Array, energy: Any) -> Array:
+def _pairwise(omega: Float[Array, "*chain particle dim"], energy: Any) -> Float[Array, "*chain particle"]:
     """Mean over l != k of twice the energy of the system (k, l), some rows k at a time."""
     xp, n = namespace(omega), omega.shape[-2]
     stacked = omega.reshape(-1, n, omega.shape[-1])
@@ -64,8 +65,8 @@ def _pairwise(omega: Array, energy: Any) -> Array:
     return xp.concatenate(means, -1).reshape(omega.shape[:-1])
 
 
-def gibbs_weights(omega: Float[Array, "*chain particle dim"], energy: Energy, beta: float) -> Float[Array, "*chain particle"]:
-    """exp(-beta H(omega_k)) / sum over the particles of a chain, float64: Algorithm 2's weights, H as in `particle_energies`.
+def gibbs_weights(omega: Array, energy: Energy, beta: float) -> Array:
+    """exp(-beta H(omega_k)) / sum over the particles of a chain: Algorithm 2's weights; H, and shapes, as in `particle_energies`.
 
     beta may be `float("inf")`: all weight on the particles of least energy. A particle of infinite energy (coincident with another
     under a bare repulsion) has weight 0.
@@ -87,8 +88,8 @@ def gibbs_weights(omega: Float[Array, "*chain particle dim"], energy: Energy, be
 
 
 def resample(
-    omega: Float[Array, "*chain particle dim"],
-    weights: Float[Array, "*chain particle"],
+    omega: Array,
+    weights: Any,
     n: int,
     rng: int | np.random.Generator,
     *,

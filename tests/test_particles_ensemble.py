@@ -89,6 +89,7 @@ def test_threads_and_a_plain_executor_give_the_bits_of_simulate(serial):
         assert pool.submit(int, "1").result() == 1, "the user's executor was closed"
 
 
+@pytest.mark.slow
 def test_processes_give_the_bits_of_simulate(serial, processes):
     assert_same(run_ensemble(mixed_runs(), executor=processes), serial)
 
