@@ -21,6 +21,7 @@ from particles.random import ACCEPTANCE, VELOCITY, Key, chain_uniform, normal_li
 from particles.sampler import QUIET, Memory, Sampler, Value, at, checked, described
 
 STUCK, STUCK_STEPS = 0.05, 20  # acceptance below which a chain is stuck, and the steps it takes to say so
+GAIN = 4.0  # of tuning: a step a thousand times too small doubles with each of its first steps
 FARTHEST = 1e3  # domain diameters in one flight: a chain thrown farther has left the numbers
 _FAILURES = (OverflowError, FloatingPointError, ValueError)  # what energies raise at states that they cannot evaluate
 
@@ -115,7 +116,7 @@ class _Hamiltonian(Sampler):
         """Robbins and Monro (1951) on the logarithm: up where acceptance exceeds the target, by less and less."""
         if step >= self.tune:
             return sizes
-        return sizes * np.exp((step + 1) ** -0.6 * (probability - self.target))
+        return sizes * np.exp(np.clip(GAIN * (step + 1) ** -0.6 * (probability - self.target), -1, 1))
 
     def remarks(self, means: dict[str, np.ndarray], n_steps: int) -> list[str]:
         """One if a chain accepts less than 5 % of its proposals after tuning."""
@@ -123,8 +124,9 @@ class _Hamiltonian(Sampler):
         if not stuck or n_steps < STUCK_STEPS:
             return []
         return [
-            f"chains {stuck} are stuck: they accepted fewer than {STUCK:.0%} of their proposals after tuning. Reduce step_size or tune "
-            "for longer; from a crowded start, first run Langevin with a drift_cap and start from its last frame"
+            f"{len(stuck)} of {len(means['acceptance'])} chains are stuck ({', '.join(map(str, stuck[:5]))}{', ...' * (len(stuck) > 5)}): "
+            f"they accepted fewer than {STUCK:.0%} of their proposals after tuning. Reduce step_size or tune for longer; from a crowded "
+            "start, first run Langevin with a drift_cap and start from its last frame"
         ]
 
     def describe(self) -> dict[str, Any]:

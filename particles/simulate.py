@@ -12,7 +12,7 @@ import numpy as np
 
 from particles import random
 from particles.arrays import Array, as_omega, count, is_torch
-from particles.domain import Domain
+from particles.domain import Domain, safe_norms
 from particles.energy import require_complete
 from particles.sampler import QUIET, Sampler
 from particles.sampler import Memory as SamplerMemory
@@ -299,12 +299,12 @@ def _frame(omega: Array, model: _Model, step: int, fractions: Frame, memory: Sam
     """All that is saved of one step; the gradient is that of the step's minibatch, before clip and cap."""
     terms, gradient = model.energy.value_and_grad(omega, key=model.key(step))
     values = {f"energy_{name}": _to_numpy(value, np.float64) for name, value in terms.items()}
-    squares = (_to_numpy(gradient, np.float64) ** 2).sum((-2, -1))
+    gradients = _to_numpy(gradient, np.float64).reshape(omega.shape[0], -1)
     return {
         "omega": _to_numpy(omega),
         "energy": np.add.reduce(list(values.values())),
         **values,
-        "grad_norm": np.sqrt(squares / omega.shape[-2]),
+        "grad_norm": safe_norms(gradients) / omega.shape[-2] ** 0.5,
         **fractions,
         **{name: np.array(value) for name, value in memory.items() if not name.startswith("_")},
         **_minibatch_noise(omega, gradient, model, step),
