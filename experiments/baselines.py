@@ -32,11 +32,9 @@ class CombinedGaussian:
 
     def __call__(self, x: np.ndarray, x2: np.ndarray) -> np.ndarray:
         """The Gram matrix (n, n2)."""
-        squares = euclidean_distances(x, x2, squared=True)
-        gram = np.zeros_like(squares)
-        for gamma, weight in zip(self.gammas, self.weights, strict=True):
-            if weight:
-                gram += weight * np.exp(-gamma * squares)
+        gram, used = np.empty((len(x), len(x2))), np.flatnonzero(self.weights)
+        for rows, grams in _blocks(x, x2, np.asarray(self.gammas)[used]):
+            gram[rows] = np.tensordot(np.asarray(self.weights)[used], grams, 1)
         return gram
 
 
@@ -53,7 +51,7 @@ def aligned_weights(x: np.ndarray, y: np.ndarray, gammas: Sequence[float]) -> np
     gammas = [positive(gamma, "gammas") for gamma in gammas]
     n, y = len(x), y - y.mean()
     products, row_means, aligned = np.zeros((len(gammas),) * 2), np.empty((len(gammas), n)), np.zeros(len(gammas))
-    for rows, grams in _blocks(x, gammas):
+    for rows, grams in _blocks(x, x, gammas):
         flat = grams.reshape(len(gammas), -1)
         products += flat @ flat.T
         row_means[:, rows] = grams.mean(-1)
@@ -65,18 +63,18 @@ def aligned_weights(x: np.ndarray, y: np.ndarray, gammas: Sequence[float]) -> np
     return weights / weights.sum() if weights.any() else np.full(len(gammas), 1 / len(gammas))
 
 
-def _blocks(x: np.ndarray, gammas: Sequence[float]) -> Iterator[tuple[slice, np.ndarray]]:
-    """(rows, Gram matrices (kernel, row, n) of those rows), a few rows at a time."""
-    step = max(1, _BLOCK // (len(x) * len(gammas)))
+def _blocks(x: np.ndarray, x2: np.ndarray, gammas: Sequence[float] | np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """(rows of x, Gram matrices (kernel, row, n2) of those rows), a few rows at a time."""
+    step = max(1, _BLOCK // (len(x2) * len(gammas)))
     for start in range(0, len(x), step):
         rows = slice(start, min(start + step, len(x)))
-        squares = euclidean_distances(x[rows], x, squared=True)
+        squares = euclidean_distances(x[rows], x2, squared=True)
         yield rows, np.exp(-np.asarray(gammas)[:, None, None] * squares)
 
 
 def multiple_kernel_svm(x: np.ndarray, y: np.ndarray, gammas: Sequence[float], C: float = 1.0) -> SVC:
     """An SVM on the best aligned convex combination of Gaussian kernels; x (n, dim), y (n,) two classes."""
-    signs = np.where(y == np.max(y), 1.0, -1.0)
+    signs = np.where(y == np.unique(y)[-1], 1.0, -1.0)
     weights = aligned_weights(x, signs, gammas)
     return SVC(C=C, kernel=CombinedGaussian(tuple(gammas), tuple(weights.tolist()))).fit(x, y)
 

@@ -14,6 +14,7 @@ EXPERIMENTS = {
     "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
     "matching": "the learned kernel inside attention, on in-context matching",
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
+    "coulomb_synthetic": "the Coulomb paper's synthetic benchmark: every kernel method under label noise, budgets and run time",
 }
 HELP = ("-h", "--help", "help")
 USAGE = f"""usage: kernelgas COMMAND [options]        (also: python -m experiments COMMAND [options])

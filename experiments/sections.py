@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from experiments import plots
+from experiments import coulomb_tables, plots
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, signed, verdict
 
@@ -247,6 +247,7 @@ SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {
     "film": film,
     "matching": matching,
     "classify": classify,
+    "coulomb_synthetic": coulomb_tables.section,
 }
 FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "gas": lambda ds: {"gas.png": plots.figure_gas(ds)},
@@ -257,4 +258,5 @@ FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "film": lambda ds: {},
     "matching": _matching_figures,
     "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},
+    "coulomb_synthetic": lambda ds: {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)},
 }

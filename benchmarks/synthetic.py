@@ -1,0 +1,111 @@
+"""The Coulomb paper's synthetic benchmark in full: writes `benchmarks/SYNTHETIC.md` and its two figures.
+
+    python -m benchmarks.synthetic [--quick]
+
+Finished units are kept in results/coulomb_synthetic.jsonl, from which an interrupted run goes on; remove it to measure again. With
+`--quick` tiny sizes are run, printed, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numba
+import xarray as xr
+from threadpoolctl import threadpool_limits
+
+from experiments import plots
+from experiments.coulomb_synthetic import Config, run
+from experiments.coulomb_tables import METHODS, section
+from experiments.report import Section, Table, figure_bytes, machine
+
+HERE = Path(__file__).parent
+STORE = Path("results/coulomb_synthetic.jsonl")
+FULL = {
+    "noise": Config(),
+    "more dimensions": Config(dim=10, sigmas=(1e-3, 0.1, 1.0, 10.0)),
+    "lambda": Config(part="lambda", sigmas=(1e-3, 0.1, 1.0, 10.0, 100.0, 1e3)),
+    "budget": Config(part="budget", sigmas=(1e-3, 1.0)),
+    "tasks": Config(part="tasks", n=1000, dim=20, gamma=0.125, n_fresh=2000),
+    "runtime": Config(part="runtime"),
+}
+TINY = {"n_seeds": 2, "n_steps": 10, "n_particles": 20, "n_fresh": 200, "sizes": (100, 150), "sigmas": (0.1, 1.0), "tasks": ("ring3",)}
+FIGURES = ("synthetic_accuracy.png", "synthetic_cost.png")
+LEAD = (
+    "Every method on the labels of appendix F.1 of the Coulomb paper (arXiv 2607.23869), then on tasks whose relevant directions are "
+    "hidden. The paper gives its results as figures without numbers, and does not state the dimension of the data; it is 5 here unless "
+    "a heading says otherwise."
+)
+
+
+def results(configs: Mapping[str, Config]) -> dict[str, xr.Dataset]:
+    """All parts on one thread, each part's time on stderr."""
+    threads = numba.get_num_threads()
+    numba.set_num_threads(1)
+    found = {}
+    try:
+        with threadpool_limits(1):
+            for name, config in configs.items():
+                started = time.process_time()
+                found[name] = run(config)
+                print(f"{name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
+    finally:
+        numba.set_num_threads(threads)
+    return found
+
+
+def text(found: Mapping[str, xr.Dataset], findings: str = "") -> str:
+    """The page as Markdown."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    facts = "\n".join(f"| {key} | {value} |" for key, value in machine().items())
+    head = f"# The Coulomb paper's synthetic benchmark\n\n{LEAD}\n\nMeasured by `python -m benchmarks.synthetic` on {today}, one thread."
+    images = "\n\n".join(f"![{name}](images/{name})" for name in FIGURES)
+    parts = [_section(section(ds)) for ds in found.values()]
+    return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", findings, images, *parts]) + "\n"
+
+
+def _section(part: Section) -> str:
+    verdicts = "\n".join(f"- {line}" for line in part.verdicts)
+    return "\n\n".join([f"## {part.title}", part.text, *map(_table, part.tables), *([verdicts] if verdicts else [])])
+
+
+def _table(table: Table) -> str:
+    lines = [f"| {' | '.join(cells)} |" for cells in (table.header, ["---"] * len(table.header), *table.rows)]
+    notes = [f"\n{note}" for note in table.notes]
+    return "\n".join([f"**{table.title}**\n", *lines, *notes])
+
+
+def main() -> int:
+    """Run all, write the page and the figures; the text about the findings already in the page is kept."""
+    quick = "--quick" in sys.argv[1:]
+    configs = {name: replace(config, **(TINY if quick else {"store": str(STORE)})) for name, config in FULL.items()}
+    found = results(configs)
+    page = HERE / "SYNTHETIC.md"
+    if quick:
+        print(text(found))
+        return 0
+    pictures = (
+        plots.figure_coulomb_accuracy(found["noise"], found["lambda"], METHODS),
+        plots.figure_coulomb_cost(found["budget"], found["runtime"], METHODS),
+    )
+    (HERE / "images").mkdir(exist_ok=True)
+    for name, picture in zip(FIGURES, pictures):
+        (HERE / "images" / name).write_bytes(figure_bytes(picture))
+    page.write_text(text(found, _findings(page)), encoding="utf-8")
+    return 0
+
+
+def _findings(page: Path) -> str:
+    """The section "What this says" of the present page, which is written by hand."""
+    old = page.read_text(encoding="utf-8") if page.exists() else ""
+    start = old.find("## What this says")
+    return "## What this says\n\nTo be written from the tables below." if start < 0 else old[start : old.index("\n\n![", start)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
