@@ -1,10 +1,12 @@
 """Pictures of a trajectory. Every function draws one Dataset of `simulate` on given or new Axes and returns the Axes; none shows it.
+`health` and `animate` make figures of their own.
 
 Theory enters as arrays, so that a picture can be redrawn from the Dataset and a curve alone.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,18 @@ from particles.arrays import count
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MAX_POINTS, MAX_FRAMES, DPI = 5000, 120, 72
+FRACTIONS = {"projected": "moved back by the wall", "capped": "capped", "acceptance": "accepted"}
+PANELS = {  # of `health`, below the energy: (variables and what they are called, whether the axis is logarithmic)
+    "fractions": (FRACTIONS, False),
+    "gradient": ({"grad_norm": "gradient norm"}, True),
+    "gap": ({"min_gap": "smallest gap"}, True),
+    "coincident": ({"coincident": "coincident pairs"}, False),
+    "step_size": ({"step_size": "step size"}, True),
+    "temperature": ({"extra_temperature": "minibatch temperature"}, True),
+}
 DOTS: dict[str, Any] = {"s": 12, "color": "tab:red", "linewidths": 0, "alpha": 0.8, "zorder": 3}
 
 
@@ -114,22 +126,76 @@ def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
     for name in names if len(names) > 2 else ["energy"]:
-        values = dataset[name]
-        (line,) = ax.plot(dataset.step, values.mean("chain"), label=name.removeprefix("energy_"), linewidth=2 if name == "energy" else 1)
-        ax.fill_between(dataset.step, values.min("chain"), values.max("chain"), color=line.get_color(), alpha=0.2, linewidth=0)
+        _band(ax, dataset[name], label=name.removeprefix("energy_"), linewidth=2 if name == "energy" else 1)
     ax.set_xlabel("step")
     ax.set_ylabel("$H_N$")
     ax.legend()
     return ax
 
 
+def _band(ax: Any, values: xr.DataArray, **style: Any) -> None:
+    """The mean over chains as a line, their range as a band."""
+    (line,) = ax.plot(values.step, values.mean("chain"), **style)
+    ax.fill_between(values.step, values.min("chain"), values.max("chain"), color=line.get_color(), alpha=0.2, linewidth=0)
+
+
+def health(dataset: xr.Dataset) -> Figure:
+    """A new figure of all that a run records of itself, on one time axis: energy by term, fractions of steps moved back by the wall,
+    capped or accepted, gradient norm, smallest gap, coincident pairs, step size, temperature added by minibatches; those that exist.
+
+    Lines are means over chains, bands the range of the chains. Steps that tuned the sampler are grey. How to read it: energies that
+    still drift have not equilibrated; a cap that acts, an acceptance near 0 or 1, an added temperature not far below 1 / beta, or
+    coincident pairs say that the law sampled is not the one asked for.
+    """
+    import matplotlib.pyplot as plt
+
+    _check_dataset(dataset)
+    panels = [(names, log) for names, log in PANELS.values() if not names.keys().isdisjoint(dataset.data_vars)]
+    figure, axes = plt.subplots(1 + len(panels), sharex=True, figsize=(7, 2.4 + 1.3 * len(panels)), layout="constrained", squeeze=False)
+    plot_energies(dataset, ax=axes[0, 0]).set_xlabel("")
+    for ax, (names, log) in zip(axes[1:, 0], panels):
+        _panel(ax, dataset, {name: label for name, label in names.items() if name in dataset}, log)
+    tune = json.loads(dataset.attrs.get("sampler", "{}")).get("tune", 0)
+    for ax in axes[:, 0]:
+        if tune:
+            ax.axvspan(dataset.step[0], tune, color="0.9", zorder=0, label="tuning" if ax is axes[0, 0] else None)
+        if len(ax.get_legend_handles_labels()[0]) > 1:
+            ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[-1, 0].set_xlabel("step")
+    figure.align_ylabels()
+    return figure
+
+
+def _panel(ax: Any, dataset: xr.Dataset, names: dict[str, str], log: bool) -> None:
+    """Some variables against the step; a logarithmic axis leaves out what is not positive and finite."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+    for name, label in names.items():
+        values = dataset[name].astype(float)
+        _band(ax, values.where((values > 0) & np.isfinite(values)) if log else values, label=label)
+    ax.set_ylabel(label.replace(" ", "\n", 1) if len(names) == 1 else "fraction")
+    if log:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.yaxis.set_minor_locator(NullLocator())
+    else:
+        ax.set_ylim(bottom=0)
+    if "coincident" in names:
+        ax.set_ylim(top=max(1.0, ax.get_ylim()[1]))
+        ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
 def plot_health(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Whether to trust a run: fractions projected or reflected, and capped (left), gradient norm and smallest gap (right, logarithmic)."""
+    """Whether to trust a run, in one panel: fractions moved back by the wall, capped, accepted (left), gradient norm and smallest gap
+    (right, logarithmic). `health` draws more.
+    """
     _check_dataset(dataset)
     ax = _axes(ax)
     other = ax.twinx()
-    for name, color, label in (("projected", "tab:blue", "moved back by the wall"), ("capped", "tab:orange", "capped")):
-        ax.plot(dataset.step, dataset[name].mean("chain"), color=color, label=label)
+    for color, (name, label) in zip(("tab:blue", "tab:orange", "tab:purple"), FRACTIONS.items()):
+        if name in dataset:
+            ax.plot(dataset.step, dataset[name].mean("chain"), color=color, label=label)
     right = [(name, color) for name, color in (("grad_norm", "tab:green"), ("min_gap", "tab:red")) if name in dataset]
     for name, color in right:
         other.semilogy(dataset.step, dataset[name].mean("chain"), "--", color=color, label=name)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from particles import Ball, FullSpace, Langevin, Quadratic, Riesz, plots, simulate
+from particles import HMC, Alignment, Ball, FullSpace, Langevin, Quadratic, Riesz, plots, simulate
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,48 @@ def test_energies_and_health(dataset, line):
     ax = plots.plot_health(dataset)
     assert {text.get_text() for text in ax.get_legend().get_texts()} == {"moved back by the wall", "capped", "grad_norm", "min_gap"}
     assert {axes.get_ylabel() for axes in ax.figure.axes} == {"fraction of particle steps", "grad_norm, min_gap"}
+
+
+def panels(figure):
+    """The panels of a health figure by their labels."""
+    return {ax.get_ylabel().replace("\n", " "): ax for ax in figure.axes}
+
+
+def test_health_draws_what_a_langevin_run_records():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    energy = Alignment(x, x[:, 0] > 0, "fourier", batch_size=8) + Riesz(0, 0.5)
+    start = Ball(1.0, 2).sample(2 * 12, 0).reshape(2, 12, 2)
+    run = simulate(start, energy, Ball(1.5, 2), Langevin(0.02, 5.0, drift_cap=0.5), n_steps=40, save_every=2, rng=0)
+    figure = plots.health(run)
+    axes = panels(figure)
+    assert list(axes) == ["$H_N$", "fraction", "gradient norm", "smallest gap", "coincident pairs", "minibatch temperature"]
+    assert [line.get_label() for line in axes["$H_N$"].lines] == ["energy", "alignment", "riesz"]
+    assert [text.get_text() for text in axes["fraction"].get_legend().get_texts()] == ["moved back by the wall", "capped"]
+    np.testing.assert_allclose(axes["smallest gap"].lines[0].get_ydata(), run.min_gap.mean("chain"))
+    assert {ax.get_yscale() for ax in (axes["smallest gap"], axes["gradient norm"], axes["minibatch temperature"])} == {"log"}
+    assert figure.axes[-1].get_xlabel() == "step"
+    assert {ax.get_xlim() for ax in figure.axes} == {figure.axes[0].get_xlim()}
+
+
+def test_health_draws_what_hmc_records_and_marks_tuning():
+    start = Ball(1.0, 2).sample(2 * 6, 0).reshape(2, 6, 2)
+    run = simulate(start, Quadratic(1.0), Ball(1.5, 2), HMC(0.2, 5.0, n_leapfrog=3, tune=20), n_steps=60, save_every=2, rng=0)
+    axes = panels(plots.health(run))
+    assert list(axes) == ["$H_N$", "accepted", "gradient norm", "step size"]
+    for ax in axes.values():
+        assert ax.patches[0].get_extents().transformed(ax.transData.inverted()).x1 == pytest.approx(20)
+    assert {text.get_text() for text in axes["$H_N$"].get_legend().get_texts()} == {"energy", "tuning"}
+    one = plots.plot_health(run)
+    assert {text.get_text() for text in one.get_legend().get_texts()} == {"accepted", "grad_norm"}
+
+
+@pytest.mark.parametrize("gap", [0.0, np.inf])
+def test_health_leaves_out_what_a_logarithmic_axis_cannot_show(dataset, gap):
+    run = dataset.copy(deep=True)
+    run["min_gap"][:, 5] = gap
+    figure = plots.health(run)
+    figure.canvas.draw()  # constrained layout and log ticks raise or warn here if something is wrong
+    assert np.isnan(panels(figure)["smallest gap"].lines[0].get_ydata()[5])
 
 
 @pytest.mark.parametrize("density", ["radial", 0, 1])
@@ -114,7 +156,9 @@ def test_what_lies_outside_the_run_is_named(dataset, options, words):
     assert not plt.get_fignums()
 
 
-@pytest.mark.parametrize("draw", [plots.plot_particles, plots.plot_energies, plots.plot_health, plots.plot_density, plots.animate])
+@pytest.mark.parametrize(
+    "draw", [plots.plot_particles, plots.plot_energies, plots.plot_health, plots.plot_density, plots.animate, plots.health]
+)
 def test_an_array_is_no_dataset(draw):
     with pytest.raises(ValueError, match=r"dataset must be a Dataset of simulate.*got ndarray"):
         draw(np.zeros((2, 3, 4, 2)))
