@@ -1,8 +1,9 @@
 """Pair sums of the Riesz kernel on the CPU; the slow definition is `naive.pair_sum`.
 
-Four rows meet a tile of 256 columns at a time, in three passes that each vectorise: squared distances, weights, forces. No matrix of
-all pairs exists. Every row is summed by one thread in a fixed order, so the number of threads cannot change a bit. float32 states are
-summed in float32 inside a tile and in float64 across tiles.
+In up to three dimensions a row of the matrix of pairs is summed in one pass that keeps everything in registers. In more, four rows meet
+a tile of 256 columns in three passes that each vectorise: squared distances, weights, forces. No matrix of all pairs exists. Every row
+is summed by one thread in a fixed order, so the number of threads cannot change a bit. float32 states are summed in float32 inside a
+tile and in float64 across tiles.
 
 fastmath without `nnan` and `ninf`: tests for NaN and infinity survive.
 """
@@ -16,11 +17,93 @@ import numba
 import numpy as np
 from numba import njit, prange
 
+from particles._powers import halves, log2, power
+
 _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 _JIT = {"cache": True, "error_model": "numpy", "fastmath": _FAST, "nogil": True}
-_TILE = 256
+_INLINE = {"error_model": "numpy", "fastmath": _FAST, "forceinline": True}
+_TILE, _LONG_TILE = 256, 1024
 _SMALL = 3e5  # pair-dimensions below which starting threads costs more than it saves
-_MANTISSA, _ONE, _BITS = np.int64(0x000FFFFFFFFFFFFF), np.int64(0x3FF0000000000000), np.int64(52)
+_LN2 = math.log(2.0)
+_INVERSE, _ROOT, _QUARTER, _REAL = range(4)  # how the weight is computed
+_FAST_PATHS = {0.0: (_INVERSE, 0), 2.0: (_INVERSE, 1), 4.0: (_INVERSE, 2), 1.0: (_ROOT, 0), 0.5: (_QUARTER, 0), 1.5: (_QUARTER, 1)}
+
+
+@njit(**_INLINE)
+@typing.no_type_check
+def _weight(q, kind, kernel, one, half):
+    """q^-(s/2 + 1); `more` factors beyond the smallest exponent of the kind."""
+    _, more, high, low, _ = kernel
+    if kind == _REAL:
+        return power(q, high, low, one, half)
+    if kind == _ROOT:
+        root = one / math.sqrt(q)
+        return root * root * root
+    if kind == _QUARTER:
+        root = one / math.sqrt(q)
+        return root * root * math.sqrt(root) * (root if more else one)
+    inverse = one / q
+    return inverse * (inverse if more else one) * (inverse if more > 1 else one)
+
+
+@njit(**_INLINE)
+@typing.no_type_check
+def _three_dimensions(x, y, i, start, stop, softening2, floor, kind, kernel, out):
+    """Row i of points (3, particle) against a slice of the columns: out += force, energy, number of pairs skipped, (i, i) among them."""
+    zero, one, half = x.dtype.type(0), x.dtype.type(1), x.dtype.type(0.5)  # a plain 0 would turn float32 into float64
+    a, b, c = x[0, i], x[1, i], x[2, i]
+    u, v, t = y[0, start:stop], y[1, start:stop], y[2, start:stop]
+    f = g = h = energy = skipped = zero
+    itself = np.uint32(i - start)  # beyond every column of another tile
+    for j in range(u.size):
+        p, q, r = a - u[j], b - v[j], c - t[j]
+        square = p * p + q * q + r * r + softening2
+        kept = square >= floor and np.uint32(j) != itself
+        w = _weight(square, kind, kernel, one, half) if kept else zero
+        f += w * p
+        g += w * q
+        h += w * r
+        energy += w * square
+        skipped += zero if kept else one
+    out[0] += f
+    out[1] += g
+    out[2] += h
+    out[3] += energy
+    out[4] += skipped
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _logs(x, y, i, start, stop, softening2, floor):
+    """The sum of log2(q) over the same pairs, apart from the forces so that those do not depend on whether the energy is wanted."""
+    zero, one = x.dtype.type(0), x.dtype.type(1)
+    a, b, c = x[0, i], x[1, i], x[2, i]
+    u, v, t = y[0, start:stop], y[1, start:stop], y[2, start:stop]
+    total, itself = zero, np.uint32(i - start)
+    for j in range(u.size):
+        p, q, r = a - u[j], b - v[j], c - t[j]
+        square = p * p + q * q + r * r + softening2
+        total += log2(square, one) if square >= floor and np.uint32(j) != itself else zero
+    return total
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _row(x, y, i, softening2, floor, kernel, out):
+    """`_three_dimensions` over all columns, compiled once for each kind."""
+    n, kind, logs = y.shape[1], kernel[0], 0.0
+    for start in range(0, n, _LONG_TILE):
+        stop = min(start + _LONG_TILE, n)
+        if kind == _ROOT:
+            _three_dimensions(x, y, i, start, stop, softening2, floor, _ROOT, kernel, out)
+        elif kind == _INVERSE:
+            _three_dimensions(x, y, i, start, stop, softening2, floor, _INVERSE, kernel, out)
+        elif kind == _QUARTER:
+            _three_dimensions(x, y, i, start, stop, softening2, floor, _QUARTER, kernel, out)
+        else:
+            _three_dimensions(x, y, i, start, stop, softening2, floor, _REAL, kernel, out)
+        logs += _logs(x, y, i, start, stop, softening2, floor) if kernel[4] else 0.0
+    out[3] = logs if kernel[4] else out[3]
 
 
 @njit(**_JIT)
@@ -45,6 +128,199 @@ def _distances(x, y, i, j, columns, softening2, p, q):
         for m in range(p.size):
             p[m] += (a - u[m]) * (a - u[m])
             q[m] += (d - u[m]) * (d - u[m])
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _log_sum(q, floor):
+    """The sum of log2(q) over the entries of at least floor."""
+    zero, one = q.dtype.type(0), q.dtype.type(1)
+    total = zero
+    for j in range(q.size):
+        total += log2(q[j], one) if q[j] >= floor else zero
+    return total
+
+
+@njit(**_INLINE)
+@typing.no_type_check
+def _weigh_one_kind(q, w, floor, kind, kernel):
+    """w = q^-(s/2 + 1) over one row, 0 where q < floor; (energy, number skipped)."""
+    zero, one, half = q.dtype.type(0), q.dtype.type(1), q.dtype.type(0.5)
+    energy = skipped = zero
+    for j in range(q.size):
+        kept = q[j] >= floor
+        w[j] = _weight(q[j], kind, kernel, one, half) if kept else zero
+        energy += w[j] * q[j]
+        skipped += zero if kept else one
+    return energy, skipped
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _weigh(q, w, floor, kernel):
+    """`_weigh_one_kind`, compiled once for each kind."""
+    kind = kernel[0]
+    if kind == _ROOT:
+        return _weigh_one_kind(q, w, floor, _ROOT, kernel)
+    if kind == _INVERSE:
+        energy, skipped = _weigh_one_kind(q, w, floor, _INVERSE, kernel)
+        return _log_sum(q, floor) if kernel[4] else energy, skipped
+    if kind == _QUARTER:
+        return _weigh_one_kind(q, w, floor, _QUARTER, kernel)
+    return _weigh_one_kind(q, w, floor, _REAL, kernel)
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _forces(x, y, rows, columns, w, out):
+    """out[a, k] += sum over the columns of w[a] (x_rows[a] - y)_k."""
+    r0, r1, r2, r3 = rows
+    size = columns.stop - columns.start
+    w0, w1, w2, w3 = w[0, :size], w[1, :size], w[2, :size], w[3, :size]
+    for k in range(x.shape[0]):
+        a0, a1, a2, a3 = x[k, r0], x[k, r1], x[k, r2], x[k, r3]
+        s0 = s1 = s2 = s3 = x.dtype.type(0)
+        u = y[k, columns]
+        for j in range(size):
+            s0 += w0[j] * (a0 - u[j])
+            s1 += w1[j] * (a1 - u[j])
+            s2 += w2[j] * (a2 - u[j])
+            s3 += w3[j] * (a3 - u[j])
+        out[0, k] += s0
+        out[1, k] += s1
+        out[2, k] += s2
+        out[3, k] += s3
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _tiles(x, y, first, softening2, floor, kernel, out):
+    """Four rows against all columns: out (4, dim + 2) = force, energy, number of pairs skipped, (i, i) among them."""
+    dim, n = x.shape
+    last = n - 1
+    rows = (first, min(first + 1, last), min(first + 2, last), min(first + 3, last))
+    q, w = np.empty((4, _TILE), x.dtype), np.empty((4, _TILE), x.dtype)
+    for start in range(0, n, _TILE):
+        size = min(_TILE, n - start)
+        columns = slice(start, start + size)
+        _distances(x, y, rows[0], rows[1], columns, softening2, q[0, :size], q[1, :size])
+        _distances(x, y, rows[2], rows[3], columns, softening2, q[2, :size], q[3, :size])
+        for a in range(4):
+            if start <= rows[a] < start + size:
+                q[a, rows[a] - start] = 0
+            energy, skipped = _weigh(q[a, :size], w[a, :size], floor, kernel)
+            out[a, dim] += energy
+            out[a, dim + 1] += skipped
+        _forces(x, y, rows, columns, w, out)
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _four_rows(x, y, first, softening2, floor, cost, kernel, energy, force):
+    """Fill energy[first:first+4] and force[first:first+4] with the sums over all other particles.
+
+    energy: sum of w q (of log2 q), and `cost` for each pair with q < floor. force: sum of w (x - y) over the others.
+    """
+    n, dim = force.shape
+    size = min(4, n - first)
+    out = np.zeros((4, x.shape[0] + 2))
+    if x.shape[0] == 3:
+        for a in range(size):
+            _row(x, y, first + a, softening2, floor, kernel, out[a])
+    else:
+        _tiles(x, y, first, softening2, floor, kernel, out)
+    for a in range(size):
+        force[first + a] = out[a, :dim]
+        skipped = out[a, -1] - 1
+        energy[first + a] = out[a, -2] + skipped * cost if skipped else out[a, -2]  # 0 * inf is NaN
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _serial(x, y, softening2, floor, cost, kernel, energy, force):
+    for c in range(x.shape[0]):
+        for first in range(0, x.shape[2], 4):
+            _four_rows(x[c], y[c], first, softening2, floor, cost, kernel, energy[c], force[c])
+
+
+@njit(parallel=True, **_JIT)
+@typing.no_type_check
+def _parallel(x, y, softening2, floor, cost, kernel, energy, force):
+    blocks = (x.shape[2] + 3) // 4
+    for task in prange(x.shape[0] * blocks):
+        c = task // blocks
+        _four_rows(x[c], y[c], 4 * (task - c * blocks), softening2, floor, cost, kernel, energy[c], force[c])
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _gaps(x, y, coincident, closest):
+    """Per chain: pairs (k < l) with |x_k - y_l|^2 below tiny, and the smallest |x_k - y_l|^2."""
+    p, q = np.empty(_TILE, x.dtype), np.empty(_TILE, x.dtype)
+    tiny = np.finfo(x.dtype).tiny
+    for c in range(x.shape[0]):
+        for i in range(x.shape[2]):
+            for start in range(0, i, _TILE):
+                size = min(_TILE, i - start)
+                _distances(x[c], y[c], i, i, slice(start, start + size), x.dtype.type(0), p[:size], q[:size])
+                for j in range(size):
+                    coincident[c] += p[j] < tiny
+                    closest[c] = min(closest[c], p[j])
+
+
+def _planes(points: np.ndarray) -> np.ndarray:
+    """A copy as (chain, dim, particle); up to three dimensions are filled up to three with zeros."""
+    chains, n, dim = points.shape
+    planes = np.zeros((chains, max(3, dim), n), points.dtype)
+    planes[:, :dim] = points.swapaxes(1, 2)
+    return planes
+
+
+def pair_sums(x: np.ndarray, y: np.ndarray, s: float, softening2: float, floor2: float, *, energy: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(sum_{i != j} g_s (chain,), sum_{j != i} q^(-s/2 - 1) (x_i - y_j) (chain, particle, dim)).
+
+    q = |x_i - y_j|^2 + softening2; x, y (chain, particle, dim) float32 or float64. Pairs with q < floor2 have the energy of floor2 and no
+    force. The first result may be anything unless `energy`.
+    """
+    chains, n, dim = x.shape
+    real = x.dtype.type
+    unit, kernel = kernel_of(s, x.dtype, energy)
+    rows, force, planes = np.empty((chains, n)), np.empty((chains, n, dim), x.dtype), _planes(x)
+    run = _serial if chains * n * n * dim < _SMALL or numba.get_num_threads() == 1 else _parallel
+    run(
+        planes, planes if y is x else _planes(y), real(softening2), real(max(floor2, np.finfo(x.dtype).tiny)),
+        potential(floor2, s) / unit, kernel, rows, force,
+    )  # fmt: skip
+    return rows.sum(1) * unit, force
+
+
+def kernel_of(s: float, dtype: np.dtype, energy: bool) -> tuple[float, tuple]:
+    """(unit, kernel): what `_weigh` takes, and what its energies are to be multiplied by."""
+    unit = -0.5 * _LN2 if s == 0 else math.copysign(1.0, s)
+    return unit, (*_FAST_PATHS.get(s, (_REAL, 0)), *halves(-0.5 * s - 1, dtype), s == 0 and energy)
+
+
+def potential(square: float, s: float) -> float:
+    """g_s at a squared distance."""
+    if s < 0:
+        return -(square ** (-s / 2))
+    if square == 0:
+        return math.inf
+    return square ** (-s / 2) if s else -0.5 * math.log(square)
+
+
+def pair_gaps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(number of coincident pairs, smallest |x_k - y_l|) per chain, over k < l."""
+    coincident, closest = np.zeros(len(x), np.int64), np.full(len(x), np.inf)
+    planes = _planes(x)
+    _gaps(planes, planes if y is x else _planes(y), coincident, closest)
+    return coincident, np.sqrt(closest)
+
+
+minimum = np.minimum
+
+# Old interface, until fast_sum uses _weigh
+_MANTISSA, _ONE, _BITS = np.int64(0x000FFFFFFFFFFFFF), np.int64(0x3FF0000000000000), np.int64(52)
 
 
 @njit(**_JIT)
@@ -83,28 +359,6 @@ def _weights(q, w, base, power, floor):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _forces(x, y, rows, columns, w, out):
-    """out[a, k] += sum over the columns of w[a] (x_rows[a] - y)_k."""
-    r0, r1, r2, r3 = rows
-    size = columns.stop - columns.start
-    w0, w1, w2, w3 = w[0, :size], w[1, :size], w[2, :size], w[3, :size]
-    for k in range(x.shape[0]):
-        a0, a1, a2, a3 = x[k, r0], x[k, r1], x[k, r2], x[k, r3]
-        s0 = s1 = s2 = s3 = x.dtype.type(0)
-        u = y[k, columns]
-        for j in range(size):
-            s0 += w0[j] * (a0 - u[j])
-            s1 += w1[j] * (a1 - u[j])
-            s2 += w2[j] * (a2 - u[j])
-            s3 += w3[j] * (a3 - u[j])
-        out[0, k] += s0
-        out[1, k] += s1
-        out[2, k] += s2
-        out[3, k] += s3
-
-
-@njit(**_JIT)
-@typing.no_type_check
 def _sum_log(q, floor, values, bits):
     """(sum of log q, number skipped) over the entries of a row that are at least floor.
 
@@ -134,110 +388,3 @@ def _energy(q, w, s, floor, values, bits):
         total += w[j] * q[j]
         skipped += q[j] < floor
     return float(total) * (1.0 if s > 0 else -1.0), skipped
-
-
-@njit(**_JIT)
-@typing.no_type_check
-def _four_rows(x, y, first, s, softening2, floor, cost, want_energy, energy, force):
-    """Fill energy[first:first+4] and force[first:first+4] with the sums over all other particles.
-
-    energy: sum of g_s, `cost` for each pair with q < floor. force: sum of w (x - y) over the others. Pair (i, i) is skipped.
-    """
-    dim, n = x.shape
-    last = n - 1
-    rows = (first, min(first + 1, last), min(first + 2, last), min(first + 3, last))
-    q, w, base = np.empty((4, _TILE), x.dtype), np.empty((4, _TILE), x.dtype), np.empty(_TILE, x.dtype)
-    values = np.empty(_TILE)
-    bits = values.view(np.int64)
-    power = x.dtype.type(0.5 * s + 1)
-    total, skipped, out = np.zeros(4), np.zeros(4, np.int64), np.zeros((4, dim))
-    for start in range(0, n, _TILE):
-        size = min(_TILE, n - start)
-        columns = slice(start, start + size)
-        _distances(x, y, rows[0], rows[1], columns, softening2, q[0, :size], q[1, :size])
-        _distances(x, y, rows[2], rows[3], columns, softening2, q[2, :size], q[3, :size])
-        for a in range(4):
-            if start <= rows[a] < start + size:
-                q[a, rows[a] - start] = 0
-            _weights(q[a, :size], w[a, :size], base, power, floor)
-            if want_energy:
-                part, zeros = _energy(q[a, :size], w[a, :size], s, floor, values, bits)
-                total[a] += part
-                skipped[a] += zeros
-        _forces(x, y, rows, columns, w, out)
-    for a in range(min(4, n - first)):
-        force[first + a] = out[a]
-        energy[first + a] = total[a] + (skipped[a] - 1) * cost if skipped[a] > 1 else total[a]  # 0 * inf is NaN
-
-
-@njit(**_JIT)
-@typing.no_type_check
-def _serial(x, y, s, softening2, floor, cost, want_energy, energy, force):
-    for c in range(x.shape[0]):
-        for first in range(0, x.shape[2], 4):
-            _four_rows(x[c], y[c], first, s, softening2, floor, cost, want_energy, energy[c], force[c])
-
-
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _parallel(x, y, s, softening2, floor, cost, want_energy, energy, force):
-    blocks = (x.shape[2] + 3) // 4
-    for task in prange(x.shape[0] * blocks):
-        c = task // blocks
-        _four_rows(x[c], y[c], 4 * (task - c * blocks), s, softening2, floor, cost, want_energy, energy[c], force[c])
-
-
-@njit(**_JIT)
-@typing.no_type_check
-def _gaps(x, y, coincident, closest):
-    """Per chain: pairs (k < l) with |x_k - y_l|^2 below tiny, and the smallest |x_k - y_l|^2."""
-    p, q = np.empty(_TILE, x.dtype), np.empty(_TILE, x.dtype)
-    tiny = np.finfo(x.dtype).tiny
-    for c in range(x.shape[0]):
-        for i in range(x.shape[2]):
-            for start in range(0, i, _TILE):
-                size = min(_TILE, i - start)
-                _distances(x[c], y[c], i, i, slice(start, start + size), x.dtype.type(0), p[:size], q[:size])
-                for j in range(size):
-                    coincident[c] += p[j] < tiny
-                    closest[c] = min(closest[c], p[j])
-
-
-def _planes(points: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(points.swapaxes(-1, -2))
-
-
-def pair_sums(x: np.ndarray, y: np.ndarray, s: float, softening2: float, floor2: float, *, energy: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(sum_{i != j} g_s (chain,), sum_{j != i} q^(-s/2 - 1) (x_i - y_j) (chain, particle, dim)).
-
-    q = |x_i - y_j|^2 + softening2; x, y (chain, particle, dim) float32 or float64. Pairs with q < floor2 have the energy of floor2 and no
-    force. The first result is zero unless `energy`.
-    """
-    chains, n, dim = x.shape
-    rows, force = np.zeros((chains, n)), np.empty((chains, n, dim), x.dtype)
-    run = _serial if chains * n * n * dim < _SMALL or numba.get_num_threads() == 1 else _parallel
-    planes = _planes(x)
-    others = planes if y is x else _planes(y)
-    floor = x.dtype.type(max(floor2, np.finfo(x.dtype).tiny))
-    run(planes, others, s, x.dtype.type(softening2), floor, potential(floor2, s), energy, rows, force)
-    return rows.sum(1), force
-
-
-def potential(q: float, s: float) -> float:
-    """g_s at the squared distance q."""
-    if s < 0:
-        return -(q ** (-s / 2))
-    if q == 0:
-        return math.inf
-    return q ** (-s / 2) if s else -0.5 * math.log(q)
-
-
-def pair_gaps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(number of coincident pairs, smallest |x_k - y_l|) per chain, over k < l."""
-    coincident, closest = np.zeros(len(x), np.int64), np.full(len(x), np.inf)
-    planes = _planes(x)
-    _gaps(planes, planes if y is x else _planes(y), coincident, closest)
-    return coincident, np.sqrt(closest)
-
-
-minimum = np.minimum
