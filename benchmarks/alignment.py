@@ -29,7 +29,7 @@ STEP_SIZE, BETA, RADIUS = 2.0, 1000.0, 5.0
 PAPER_SECONDS = 922.0
 BARS = {np.float64: 4.0, np.float32: 3.0}  # at least so many times faster than torch
 BLOCK, AGREEMENT = 5, 20  # steps that are timed together, and steps that are compared
-ROUNDING = {np.float64: 1e-10, np.float32: 1e-3}  # largest difference of a coordinate after the compared steps
+ROUNDING = {np.float64: 1e-10, np.float32: 2e-4}  # largest difference of a coordinate after the compared steps
 
 
 def problem(feature: str, dtype: type, *, n_rows: int = N_ROWS) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -118,9 +118,8 @@ def whole_run(n_steps: int = N_STEPS) -> dict[str, Any]:
     start = time.process_time()
     simulate(omega, energy, Ball(RADIUS, DIM + 1), Langevin(STEP_SIZE, BETA), n_steps=n_steps, save_every=100, rng=0)
     seconds = time.process_time() - start
-    row = _row(
-        "phase", np.float64, f"{n_steps} steps by simulate: {seconds:.0f} s (the paper: {PAPER_SECONDS:.0f} s)", seconds=seconds / n_steps
-    )
+    method = f"{n_steps} steps by simulate: {seconds:.0f} s (the paper: {PAPER_SECONDS:.0f} s)"
+    row = _row("phase", np.float64, method, seconds=seconds / n_steps)
     return row | {"ratio": PAPER_SECONDS / seconds}
 
 

@@ -21,7 +21,7 @@ from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.domain import Ball
 from particles.energy import Energy, Quadratic
-from particles.features import Feature, FourierPhase, as_feature
+from particles.features import CosineSquared, Feature, FourierPhase, as_feature
 from particles.frequencies import sample_frequencies
 from particles.langevin import Langevin
 from particles.riesz import Riesz
@@ -29,6 +29,7 @@ from particles.simulate import simulate
 
 HOLDOUT = 0.25
 PENALTIES = np.geomspace(1e-5, 1e-1, 8)  # ridge penalty per training row, for features with kernel(x, x) about 1
+FULL_BATCH, BATCH = 5000, 512  # rows up to which every step sees all of them, and rows that it sees of more
 SCALES = 2.0 ** np.arange(-2, 2.5, 0.5)  # spectral scales tried, in units of 1 / median distance of the inputs
 
 
@@ -60,9 +61,11 @@ def flat_features(feature: Feature, x: np.ndarray, omega: np.ndarray) -> np.ndar
 def ridge_path(phi: np.ndarray, y: np.ndarray, phi_new: np.ndarray) -> np.ndarray:
     """Ridge predictions with an intercept for every penalty in `PENALTIES`, shape (penalty, n_new, target), from one decomposition."""
     centre, level = phi.mean(0), y.mean(0)
-    left, singular, right = np.linalg.svd(phi - centre, full_matrices=False)
-    shrunk = singular / (singular**2 + len(phi) * PENALTIES[:, None])
-    return ((phi_new - centre) @ right.T) @ (shrunk[..., None] * (left.T @ (y - level))) + level
+    features, targets, new = phi - centre, y - level, phi_new - centre
+    dual = len(features) < features.shape[1]  # decompose the smaller of the two Gram matrices
+    size, axes = np.linalg.eigh(features @ features.T if dual else features.T @ features)
+    left, right = (new @ (features.T @ axes), axes.T @ targets) if dual else (new @ axes, axes.T @ (features.T @ targets))
+    return left @ (right / (size + len(phi) * PENALTIES[:, None])[..., None]) + level
 
 
 def holdout_split(x: np.ndarray, y: np.ndarray, classes: bool, rng: np.random.Generator) -> Split:
@@ -89,10 +92,10 @@ def _holdout_count(n: int) -> int:
 def start_frequencies(feature: Feature, n_particles: int, dim: int, scale: float, rng: np.random.Generator) -> np.ndarray:
     """Gaussian particles (particle, particle_dim) of standard deviation `scale`; a phase starts uniform on [-pi/2, pi/2].
 
-    (That interval is enough: adding pi to a phase flips the feature's sign and leaves the kernel.)
+    (That interval is enough: adding pi to a phase at most flips the feature's sign and leaves the kernel.)
     """
     omega = sample_frequencies("gaussian", n_particles, feature.particle_dim(dim), scale=scale, rng=rng)
-    if isinstance(feature, FourierPhase):
+    if isinstance(feature, FourierPhase | CosineSquared):
         omega[:, -1] = rng.uniform(-np.pi / 2, np.pi / 2, n_particles)
     return omega
 
@@ -101,9 +104,10 @@ def default_energy(x: np.ndarray, y: np.ndarray, feature: Feature, omega: np.nda
     """Alignment, confinement of stiffness 0.02 and a weak repulsion, for standardised inputs and particles that start at `omega`.
 
     The repulsion is g_1 at softening 0.05 in units of the median start distance, mirrored where w and -w are one feature; its
-    strength 0.02 (N-1)/N stands for (lambda/N^2) sum over pairs with lambda = 0.01.
+    strength 0.02 (N-1)/N stands for (lambda/N^2) sum over pairs with lambda = 0.01. Above 5,000 rows each step sees 512 of them.
     """
-    energy = Alignment(x, y, feature) + Quadratic(0.02)
+    targets = y[:, 1:] if y.shape[1] == 2 and (y.sum(1) == 1).all() else y  # two classes: one column says it all
+    energy = Alignment(x, targets, feature, batch_size=BATCH if len(x) > FULL_BATCH else None) + Quadratic(0.02)
     n_particles = len(omega)
     if n_particles == 1:
         return energy
@@ -161,7 +165,8 @@ class ParticleFeatures(_SpectralFeatures):
     The constants suit inputs of unit variance: put a `StandardScaler` before it. Particles start at N(0, 0.3/dim), climb the alignment
     of their kernel with the labels, repel each other weakly, stay confined and keep a little noise (Coulomb paper, Algorithm 1). With
     `early_stopping`, a run on 75 % of the data is scored by a ridge head on the rest after 0, 1/4, 1/2 and all of `n_steps`; the best
-    number of steps is then run again on all data. Zero steps, plain random features, is among the candidates.
+    number of steps is then run again on all data. Zero steps, plain random features, is among the candidates. Above 5,000 rows each step
+    sees 512 of them. The features of a row have length about 1, so a head with a penalty wants a weak one: `LogisticRegression(C=100)`.
 
     Parameters
     ----------
@@ -249,7 +254,7 @@ class GaussianFeatures(_SpectralFeatures):
 
     Attributes
     ----------
-    scale_ : chosen standard deviation of the frequencies, one of nine multiples, 1/4 to 4, of 1 / median input distance.
+    scale_ : chosen standard deviation of the frequencies, one of nine multiples, 1/4 to 4, of 1 / median distance of distinct inputs.
     omega_ : (particle, particle_dim).
     """
 
@@ -267,9 +272,10 @@ class GaussianFeatures(_SpectralFeatures):
 
     def _tuned(self, split: Split, rng: np.random.Generator) -> tuple[float, np.ndarray]:
         """(scale, particles) with the best hold-out score over `SCALES`; one set of directions serves all scales."""
-        median = np.median(pdist(split.x[:500]))
-        if not median > 0:
-            raise ValueError(f"X must hold distinct rows, got a median distance of {median}")
+        distances = pdist(split.x[:500])
+        if not distances.any():
+            raise ValueError(f"X must hold distinct rows, got {len(split.x)} equal ones in the fit part")
+        median = np.median(distances[distances > 0])
         dim = split.x.shape[1]
         seed = int(rng.integers(2**31))
         scales = [float(scale / median) for scale in SCALES]
