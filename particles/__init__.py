@@ -9,6 +9,7 @@ import importlib
 from typing import Any
 
 from particles.alignment import Alignment, CentredAlignment, ManyBodyAlignment, QuadraticTarget
+from particles.callables import External, Pair
 from particles.convex import Ellipsoid, Projector
 from particles.domain import Ball, Box, Domain, FullSpace, Torus
 from particles.energy import Energy, Quadratic, Sum
@@ -62,6 +63,7 @@ __all__ = [
     "Elu",
     "Energy",
     "EnsembleError",
+    "External",
     "Feature",
     "FourierPair",
     "FourierPhase",
@@ -75,6 +77,7 @@ __all__ = [
     "ManyBodyAlignment",
     "Measure",
     "NonstationaryPair",
+    "Pair",
     "ParticleFeatures",
     "PositiveExponential",
     "Projector",

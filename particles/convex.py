@@ -13,10 +13,23 @@ from typing import Any
 import numpy as np
 
 from particles.arrays import Array, as_float, count, generator, is_torch, namespace, positive
-from particles.domain import Ball, Walls, as_points, cast_like, eroding, norms, require_finite, safe_norms, scale_rows, to_float64
+from particles.domain import (
+    Ball,
+    Walls,
+    as_points,
+    cast_like,
+    eroding,
+    from_host,
+    norms,
+    require_finite,
+    safe_norms,
+    scale_rows,
+    to_float64,
+    to_host,
+)
 from particles.fingerprint import describe_callable
 
-MOST_HITS = 100_000
+MOST_HITS = 30_000
 _ROUNDS = 5
 
 
@@ -48,7 +61,7 @@ class Convex(Walls):
         Raises
         ------
         ValueError
-            If omega has another dim, or holds NaN or infinity, or a particle needs more than 100,000 reflections.
+            If omega has another dim, or holds NaN or infinity, or a particle needs more than 30,000 reflections.
         """
         omega = as_points(omega, self.dim)
         require_finite(omega)
@@ -70,16 +83,6 @@ class Convex(Walls):
     def _hit(self, x: np.ndarray, way: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(share of `way` (n,) until the wall, infinity if none, outward unit normal there (n, dim)) for x inside."""
         raise NotImplementedError
-
-
-def to_host(x: Array) -> np.ndarray:
-    """x as a float64 NumPy array."""
-    return (x.detach().cpu().numpy() if is_torch(x) else x).astype(np.float64, copy=False)
-
-
-def from_host(x: np.ndarray, like: Array) -> Array:
-    """A NumPy array in the kind, dtype and device of `like`."""
-    return namespace(like).as_tensor(x, dtype=like.dtype, device=like.device) if is_torch(like) else x.astype(like.dtype, copy=False)
 
 
 def _on_rows(function: Callable[[np.ndarray], np.ndarray], omega: Array, rows: Array) -> Array:

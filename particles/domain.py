@@ -165,6 +165,16 @@ def cast_like(x: Array, like: Array) -> Array:
     return x.to(like.dtype) if is_torch(x) else x.astype(like.dtype, copy=False)
 
 
+def to_host(x: Array) -> np.ndarray:
+    """x as a float64 NumPy array."""
+    return (x.detach().cpu().numpy() if is_torch(x) else x).astype(np.float64, copy=False)
+
+
+def from_host(x: np.ndarray, like: Array) -> Array:
+    """A NumPy array in the kind, dtype and device of `like`."""
+    return namespace(like).as_tensor(x, dtype=like.dtype, device=like.device) if is_torch(like) else x.astype(like.dtype, copy=False)
+
+
 @dataclass(frozen=True)
 class Ball(Walls):
     """The closed ball |w| <= radius, the paper's domain (radius 5 and 1.5 in its experiments).

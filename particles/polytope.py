@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from particles.arrays import Array, as_float, count, generator, namespace, positive, real
-from particles.convex import MOST_HITS, Convex, from_host
-from particles.domain import as_points, eroding, safe_norms, scale_rows, to_float64
+from particles.convex import MOST_HITS, Convex
+from particles.domain import as_points, eroding, from_host, safe_norms, scale_rows, to_float64
 
 _MOST_DIM = 8  # of a triangulation: its size grows like a factorial
 
