@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import numba
@@ -19,6 +22,8 @@ import xarray as xr
 import zarr
 
 from particles import (
+    HMC,
+    MALA,
     Alignment,
     Ball,
     Box,
@@ -28,6 +33,7 @@ from particles import (
     Langevin,
     Quadratic,
     Riesz,
+    Sampler,
     geometric,
     linear,
     naive,
@@ -36,7 +42,7 @@ from particles import (
     simulate,
     trajectory,
 )
-from particles.random import normal
+from particles.random import MINIBATCH, normal
 
 Z = 4.9  # standard errors; a two-sided false alarm of 1e-6 for each comparison
 GAS = Quadratic(1.3) + Riesz(0, 0.7)
@@ -152,6 +158,91 @@ def test_capped_runs_warn_once():
     with pytest.warns(UserWarning, match="drift_cap") as caught:
         gas(sampler=Langevin(0.02, 4.0, drift_cap=1e-3))
     assert len(caught) == 1
+
+
+def test_the_bar_is_tqdms_for_terminals_and_notebooks(monkeypatch):
+    import tqdm.auto
+
+    shown = []
+    monkeypatch.setattr(tqdm.auto, "tqdm", lambda steps, **options: shown.append(options) or steps)
+    gas(progress=True)
+    assert shown == [{"initial": 0, "total": 20, "unit": "step"}]
+
+
+def test_attributes_say_which_algorithm_was_chosen():
+    class Choosing(QuadraticAttraction):
+        def choices(self, omega):
+            return {"attraction": f"direct for {omega.shape[-2]}"}
+
+    assert json.loads(gas(energy=Choosing(1.3, 0.1)).attrs["choices"]) == {"attraction": "direct for 8"}
+    assert json.loads(gas(energy=Quadratic(1.3)).attrs["choices"]) == {}
+
+
+class Drunk(Sampler):
+    """The least that a sampler must have."""
+
+    def advance(self, omega, energy, domain, key, memory):
+        return domain.project(omega + 0.01 * normal(key, omega.shape)), {}, memory
+
+    def describe(self):
+        return {"name": "Drunk"}
+
+
+def test_a_users_sampler(tmp_path):
+    ds = gas(sampler=Drunk(), store=tmp_path / "run")
+    assert {"projected", "capped", "acceptance"}.isdisjoint(ds.data_vars)
+    assert_same(resume(tmp_path / "run", GAS, Ball(1.2, 2), Drunk(), n_steps=30), gas(sampler=Drunk(), n_steps=30))
+
+
+# ------------------------------------------------------------------------------------------------------------ minibatches
+
+
+class NoisyTrap(Energy):
+    """A trap whose gradient carries noise of standard deviation sigma, as that of a minibatch does."""
+
+    term, minibatched = "noisy", True
+
+    def __init__(self, stiffness: float, sigma: float):
+        self.stiffness, self.sigma = stiffness, sigma
+
+    def _evaluate(self, omega, key, want_value):
+        gradient = self.stiffness * omega + self.sigma * normal(key, omega.shape, stream=MINIBATCH)
+        return self.stiffness * (omega**2).sum((-2, -1)) / (2 * omega.shape[-2]), gradient
+
+    def describe(self):
+        return {"name": "NoisyTrap", "stiffness": self.stiffness, "sigma": self.sigma}
+
+
+def test_extra_temperature_of_minibatches_is_estimated_and_real():
+    # Euler in a trap with both noises: variance = (1/beta + eta sigma^2 / 2) / (kappa (1 - eta kappa / 2))
+    stiffness, sigma, eta, beta = 1.3, 4.0, 0.05, 2.5
+    ds = simulate(
+        np.zeros((4, 2000, 2)), NoisyTrap(stiffness, sigma), FullSpace(2), Langevin(eta, beta), n_steps=150, save_every=150, rng=1
+    )
+    extra = eta * sigma**2 / 2
+    error = Z * math.sqrt(2 / 4000)  # relative, of a mean square over 4000 differences
+    assert (abs(ds.extra_temperature / extra - 1) < error).all()
+    assert "temperature" in ds.extra_temperature.attrs["long_name"]
+    variance = np.mean(ds.omega[:, -1].values ** 2) * stiffness * (1 - eta * stiffness / 2)
+    assert abs(variance / (1 / beta + extra) - 1) < Z * math.sqrt(2 / 16_000)
+    assert abs(variance * beta - 1) > Z * math.sqrt(2 / 16_000)  # negative control: no extra temperature
+
+
+def test_extra_temperature_follows_schedule_and_mobility():
+    sampler = Langevin(linear(0.1, 0.2, 10), 4.0, preconditioner=[1.0, 3.0])
+    ds = simulate(np.zeros((1, 4000, 2)), NoisyTrap(0.1, 2.0), FullSpace(2), sampler, n_steps=10, save_every=5, rng=1)
+    eta = np.array([0.1, 0.14, 0.19])  # of the steps 0, 4 and 9
+    np.testing.assert_allclose(ds.extra_temperature[0], eta / 2 * 4.0 * (1 + 3) / 2, rtol=0.1)
+    assert "extra_temperature" not in gas()
+
+
+def test_extra_temperature_of_an_alignment_is_that_of_its_batches():
+    energy = minibatched().energies[0]
+    omega = start(1, 6)
+    ds = simulate(np.repeat(omega, 400, 0), energy, FullSpace(2), Langevin(0.3, 4.0), n_steps=0, rng=1)
+    gradients = np.stack([energy.gradient(omega, key=(9, 0, step))[0] for step in range(2000)])
+    expected = 0.3 / 2 * gradients.var(0).mean()
+    assert abs(ds.extra_temperature.mean() / expected - 1) < 0.2
 
 
 # ----------------------------------------------------------------------------------------------------------------- laws
@@ -271,6 +362,26 @@ def test_chains_and_particles_are_independent_of_how_many_there_are():
     assert np.array_equal(many.omega[:, :, :3], few.omega)
 
 
+@pytest.mark.parametrize("kind", ["gas", "minibatch", "shrunk", "MALA", "HMC", "torch HMC"])
+def test_a_chain_alone_repeats_what_it_did_among_others(kind):
+    options = {"save_every": 4, "domain": Ball(1.2, 2), **{k: v for k, v in RUNS[kind].items() if k in ("energy", "sampler")}}
+    omega = start(8)
+    as_kind = torch.from_numpy if "torch" in kind else np.asarray
+    block = gas(as_kind(omega), **options)
+    assert block.chain.values.tolist() == list(range(8))
+    for chain in range(8):
+        assert_same(gas(as_kind(omega[chain]), first_chain=chain, **options), block.isel(chain=[chain]))
+    assert not np.isclose(gas(as_kind(omega[3]), **options).omega[0, -1], block.omega[3, -1]).all()
+
+
+def test_first_chain_is_kept_by_the_store(tmp_path):
+    whole = gas(first_chain=5, n_steps=30)
+    gas(first_chain=5, store=tmp_path / "run")
+    again = resume(tmp_path / "run", GAS, Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0), n_steps=30)
+    assert_same(again, whole)
+    assert again.chain.values.tolist() == [5, 6]
+
+
 def test_threads_and_repeats_change_no_bit_of_a_run():
     omega = np.random.default_rng(0).normal(size=(2, 500, 3))  # large enough for the parallel kernel
     model = [Quadratic(1.3) + Riesz(1.0, 0.7), Ball(9.0, 3), Langevin(1e-3, 4.0)]
@@ -333,11 +444,21 @@ RUNS = {
     "every 3": {"save_every": 3},
     "minibatch": {"energy": minibatched(), "save_every": 2},
     "schedules": {"sampler": Langevin(linear(0.02, 0.001, 25), geometric(1.0, 50.0, 25), scheme="reflected"), "save_every": 3},
+    "shrunk": {"sampler": Langevin(geometric(0.02, 0.001, 25), 4.0, scheme="shrunk")},
+    "preconditioned": {
+        "sampler": Langevin(0.02, 4.0, drift_cap=0.05, clip=5.0, preconditioner=[1.0, 0.5]),
+        "domain": Box([-1, -1], [1, 1]),
+    },
+    "MALA": {"sampler": MALA(0.02, 4.0, tune=20), "save_every": 3},
+    "HMC": {"sampler": HMC(0.08, 4.0, n_leapfrog=3, tune=20), "save_every": 2},
+    "annealed HMC": {"sampler": HMC(linear(0.1, 0.05, 25), geometric(1.0, 20.0, 25), n_leapfrog=2), "domain": Box([-1, -1], [1, 1])},
+    "torch HMC": {"omega": torch.from_numpy(start()), "sampler": HMC(0.08, 4.0, n_leapfrog=3, tune=20)},
     "float32": {"omega": start().astype(np.float32)},
     "torch": {"omega": torch.from_numpy(start())},
 }
 
 
+@pytest.mark.filterwarnings("ignore:drift_cap")
 @pytest.mark.parametrize(("kind", "first"), [("gas", 0), ("gas", 6), *((kind, 12) for kind in RUNS)])
 def test_resume_is_bit_identical(tmp_path, short_chunks, kind, first):
     options = {"energy": GAS, "domain": Ball(1.2, 2), "sampler": Langevin(0.02, 4.0), **RUNS[kind]}
@@ -350,6 +471,41 @@ def test_resume_is_bit_identical(tmp_path, short_chunks, kind, first):
     again = resume(store, *model, n_steps=30)
     assert_same(again, whole)
     assert again.attrs["dtype"] == whole.attrs["dtype"]
+
+
+def forkserver():
+    """Processes that share nothing with this one and have the package loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["particles", "zarr"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def new_process():
+    with forkserver().Pool(1) as pool:
+        yield pool
+
+
+@pytest.mark.filterwarnings("ignore:drift_cap")
+@pytest.mark.parametrize("kind", [kind for kind in RUNS if "torch" not in kind])
+def test_200_steps_are_100_and_the_rest_in_a_new_process(tmp_path, new_process, kind):
+    options = {"energy": GAS, "domain": Ball(1.2, 2), "sampler": Langevin(0.02, 4.0), **RUNS[kind]}
+    if isinstance(options["sampler"], HMC | MALA) and options["sampler"].tune:
+        options["sampler"] = dataclasses.replace(options["sampler"], tune=150)
+    every = options.pop("save_every", 1)
+    options["save_every"] = every if 100 % every == 0 else 4
+    store = tmp_path / "run"
+    gas(**options, n_steps=100, store=store)
+    model = [options[name] for name in ("energy", "domain", "sampler")]
+    resumed = new_process.apply(resume, (store, *model), {"n_steps": 200})
+    assert_same(resumed, gas(**options, n_steps=200))
+    assert_same(open_trajectory(store), resumed)
+
+
+def test_resume_takes_no_seed(tmp_path):
+    gas(store=tmp_path / "run")
+    with pytest.raises(TypeError, match="rng"):
+        resume(tmp_path / "run", GAS, Ball(1.2, 2), Langevin(0.02, 4.0, drift_cap=2.0), n_steps=40, rng=4)
 
 
 def test_resume_after_a_callback_stopped(tmp_path, short_chunks):
@@ -368,6 +524,73 @@ def test_an_error_leaves_every_frame(tmp_path, short_chunks):
     assert_same(open_trajectory(tmp_path / "run"), gas(n_steps=18))
 
 
+SIGINT_SCRIPT = """
+import sys
+from particles import *
+
+def callback(step, frame):
+    if step == 5:
+        print("running", flush=True)
+
+ds = simulate([[0.1, 0.2], [0.3, 0.4]], Quadratic(1.3) + Riesz(0, 0.7), Ball(1.2, 2), {sampler}, n_steps=10**9, save_every=5, rng=3,
+              store=sys.argv[1], callback=callback)
+print(ds.attrs["interrupted"], int(ds.step[-1]), flush=True)
+"""
+
+
+@pytest.mark.parametrize("sampler", ["Langevin(0.02, 4.0)", "MALA(0.02, 4.0)"])
+def test_ctrl_c_saves_and_returns_what_there_is(tmp_path, sampler):
+    store, script = tmp_path / "run", SIGINT_SCRIPT.format(sampler=sampler).replace("10**9", "10**6")
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    assert child.stdout.readline() == "running\n"
+    time.sleep(0.3)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == 0, err
+    assert "UserWarning: interrupted: the run ends with step" in err
+    interrupted, last = out.split()
+    assert interrupted == "true"
+    stored = open_trajectory(store)
+    assert stored.step[-1] == int(last) >= 5
+    model = [GAS, Ball(1.2, 2), {"L": Langevin, "M": MALA}[sampler[0]](0.02, 4.0)]
+    n_steps = int(last) + 10
+    whole = simulate([[0.1, 0.2], [0.3, 0.4]], *model, n_steps=n_steps, save_every=5, rng=3)
+    assert_same(stored, whole.isel(step=slice(None, -2)))
+    again = resume(store, *model, n_steps=n_steps)
+    assert_same(again.isel(step=slice(n_steps // 5 + 1)), whole)
+    assert "interrupted" not in again.attrs
+
+
+def test_an_interrupted_run_in_memory_returns_its_frames():
+    def callback(step, frame):
+        if step == 18:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted: the run ends with step 18"):
+        ds = gas(n_steps=60, callback=callback)
+    assert ds.attrs["interrupted"] == "true"
+    assert_same(ds, gas(n_steps=18))
+
+
+def test_a_second_ctrl_c_raises(tmp_path, monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    create = trajectory.Store.create.__func__
+
+    def created(cls, *args):
+        store = create(cls, *args)
+        monkeypatch.setattr(store, "flush", interrupt)
+        return store
+
+    monkeypatch.setattr(trajectory.Store, "create", classmethod(created))
+    with pytest.raises(KeyboardInterrupt):
+        gas(n_steps=60, store=tmp_path / "run", callback=lambda step, frame: interrupt() if step == 18 else None)
+
+
 def test_divergence_leaves_every_frame(tmp_path):
     sampler = Langevin(lambda step: 0.02 if step < 9 else 1e308, 1e4)
     with pytest.raises(DivergenceError) as caught:
@@ -378,13 +601,11 @@ def test_divergence_leaves_every_frame(tmp_path):
     assert np.isfinite(ds.omega).all()
 
 
-def kill_and_resume(path, landmark: str, wait: float) -> int:
+def kill_and_resume(path, landmark: str, wait: float, sampler=None) -> int:
     """Kill -9 a streaming run `wait` seconds after a file of its store appears; the number of frames that were there."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["particles", "zarr"])
     omega = start(4, 1024, 8)  # 256 KiB a frame, 15 frames a chunk: most of the time goes into writing
-    model = [Quadratic(1.3), Ball(5.0, 8), Langevin(0.02, 4.0)]
-    child = context.Process(target=simulate, args=(omega, *model), kwargs={"n_steps": 10_000, "rng": 3, "store": str(path)})
+    model = [Quadratic(1.3), Ball(5.0, 8), sampler or Langevin(0.02, 4.0)]
+    child = forkserver().Process(target=simulate, args=(omega, *model), kwargs={"n_steps": 10_000, "rng": 3, "store": str(path)})
     child.start()
     while not (path / landmark).exists():
         assert child.is_alive()
@@ -407,12 +628,15 @@ def test_kill_9_leaves_a_store_that_opens_and_continues(tmp_path):
     assert kill_and_resume(tmp_path / "early", "zarr.json", 0.0) >= 1
     assert kill_and_resume(tmp_path / "late", "omega/c/0/2", wait(0, 0.1)) >= 30
     assert kill_and_resume(tmp_path / "midway", "omega/c/0/1", wait(0, 0.03)) >= 15
+    assert kill_and_resume(tmp_path / "tuned", "omega/c/0/1", wait(0, 0.03), HMC(0.1, 4.0, n_leapfrog=2, tune=20)) >= 15
 
 
 @pytest.mark.slow
 def test_kill_9_twenty_times(tmp_path):
     wait = random.Random(2).uniform
-    assert min(kill_and_resume(tmp_path / f"run{i}", "omega/c/0/1", wait(0, 0.3)) for i in range(20)) >= 15
+    samplers = [Langevin(0.02, 4.0), Langevin(0.02, 4.0, scheme="shrunk"), MALA(0.005, 4.0, tune=25), HMC(0.1, 4.0, n_leapfrog=3, tune=25)]
+    for i in range(20):
+        assert kill_and_resume(tmp_path / f"run{i}", "omega/c/0/1", wait(0, 0.3), samplers[i % 4]) >= 15
 
 
 def test_slow_frames_are_written_before_their_chunk_is_complete(tmp_path, monkeypatch):
