@@ -86,19 +86,36 @@ def riesz_gradient(w: Vector, s: float) -> Vector:
     return np.zeros_like(w) if r == 0 else -(abs(s) or 1.0) * w / r ** (s + 2)
 
 
-def pair_sum(omega: np.ndarray, s: float, *, softening: float = 0.0, length: float = 1.0, mirror: bool = False) -> tuple[float, np.ndarray]:
+def chord(w: Vector, period: Vector) -> Vector:
+    """((L/pi) sin(pi w_a / L))_a: its norm is the distance on the torus of circles with circumference L."""
+    return period / math.pi * np.sin(math.pi * w / period)
+
+
+def pair_sum(
+    omega: np.ndarray, s: float, *, softening: float = 0.0, length: float = 1.0, mirror: bool = False, truncation: float | None = None,
+    period: float | Vector | None = None,
+) -> tuple[float, np.ndarray]:  # fmt: skip
     """(sum_{k != l} g_s, sum_{l != k} grad_k g_s); twin of `pairwise.riesz_sums`.
 
-    Softening adds a coordinate to the distance vector; `mirror` adds the pairs of omega_k and -omega_l, k != l.
+    Softening adds a coordinate to the distance vector; `mirror` adds the pairs of omega_k and -omega_l, k != l; truncation puts
+    max(|w|, truncation) for |w|; a period puts the chord for w.
     """
-    total, gradient = 0.0, np.zeros_like(omega)
+    total, gradient, dim = 0.0, np.zeros_like(omega), omega.shape[1]
+    period = None if period is None else np.broadcast_to(np.asarray(period, float), (dim,))
     for sign in (1.0, -1.0)[: 1 + mirror]:
         for k, w in enumerate(omega):
             for m, v in enumerate(omega):
-                if k != m:
-                    gap = np.append(w - sign * v, softening) / length
-                    total += riesz(gap, s)
-                    gradient[k] += riesz_gradient(gap, s)[:-1] / length
+                if k == m:
+                    continue
+                gap, slope = w - sign * v, np.ones(dim)
+                if period is not None:
+                    gap, slope = chord(gap, period), np.cos(math.pi * gap / period)
+                gap = np.append(gap, softening) / length
+                if truncation is not None and math.sqrt(gap @ gap) < truncation / length:
+                    total += riesz(np.array([truncation / length]), s)
+                    continue
+                total += riesz(gap, s)
+                gradient[k] += riesz_gradient(gap, s)[:-1] * slope / length
     return total, gradient
 
 
@@ -155,6 +172,40 @@ def reflect_box(w: Vector, low: Vector, high: Vector) -> Vector:
         while not low[a] <= out[a] <= high[a]:
             out[a] = 2 * low[a] - out[a] if out[a] < low[a] else 2 * high[a] - out[a]
     return out
+
+
+def bounce_ball(w: Vector, way: Vector, radius: float) -> Vector:
+    """The end of a flight of `way` from w inside the ball, mirrored at the sphere chord by chord."""
+    while True:
+        square, half = way @ way, w @ way
+        share = (math.sqrt(half**2 + square * (radius**2 - w @ w)) - half) / square
+        if share >= 1:
+            return w + way
+        w = w + share * way
+        w = w * (radius / math.sqrt(w @ w))
+        way = (1 - share) * (way - 2 * (way @ w) / radius**2 * w)
+
+
+def bounce_polytope(w: Vector, way: Vector, normals: np.ndarray, offsets: Vector) -> Vector:
+    """The end of a flight of `way` from w inside {normals w <= offsets} (unit normals), mirrored at the first facet met, repeatedly."""
+    while True:
+        shares = [((b - a @ w) / (a @ way), k) for k, (a, b) in enumerate(zip(normals, offsets)) if a @ way > 0]
+        share, k = min(shares)
+        if share >= 1:
+            return w + way
+        w, way = w + share * way, (1 - share) * (way - 2 * (way @ normals[k]) * normals[k])
+
+
+def pair(omega: np.ndarray, g: Callable[[float], float], slope: Callable[[float], float]) -> tuple[float, np.ndarray]:
+    """(1/(2N(N-1)) sum_{k != l} g(|omega_k - omega_l|), N times its gradient) for distinct particles."""
+    n, total, gradient = len(omega), 0.0, np.zeros_like(omega)
+    for k in range(n):
+        for m in range(n):
+            if k != m:
+                r = math.sqrt((omega[k] - omega[m]) @ (omega[k] - omega[m]))
+                total += g(r) / (2 * n * (n - 1))
+                gradient[k] += slope(r) * (omega[k] - omega[m]) / (r * (n - 1))
+    return total, gradient
 
 
 def langevin_step(
