@@ -11,24 +11,37 @@ Every target is summed by one thread in a fixed order, so the number of threads 
 
 from __future__ import annotations
 
-import functools
 import math
 import typing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, prange
 
-from particles._numba import _JIT, _TILE, _distances, _energy, _forces, _weights
+from particles._numba import _JIT, _LN2, _LOGS, _row, _weights
+from particles._powers import log2
 
+_TINY = np.finfo(np.float64).tiny
 _DEPTH = 40  # smallest cell: 2^-40 of the root; local coordinates keep 13 bits there
 _DIRECT = 16  # pairs of particles that cost as much as ... multiplications of a matrix
+
+
+class Law(NamedTuple):
+    """The kernel: how `_numba` computes q^-(s/2 + 1), and the factor of its energies."""
+
+    s: float
+    softening2: float
+    kind: int
+    more: int
+    high: float
+    low: float
+    unit: float
 
 
 class Tree(NamedTuple):
     """Cells in order of level; the root's corner is `low` and its side `width`."""
 
-    points: np.ndarray  # (dim, particle), sorted so that a cell's particles are start:stop
+    points: np.ndarray  # (3, particle), missing coordinates 0; sorted so that a cell's particles are start:stop
     order: np.ndarray  # (particle,) where they came from
     start: np.ndarray
     stop: np.ndarray
@@ -105,9 +118,9 @@ def build(points: np.ndarray, low: np.ndarray, width: float, leaf_size: int) -> 
     grid = np.minimum((points - low).T * scale, 2.0**_DEPTH - 1).astype(np.int64)
     order, cells = _split(grid, leaf_size)
     start, stop, level, child, children = np.ascontiguousarray(cells[:, :5].T)
-    return Tree(
-        np.ascontiguousarray(points[order].T), order, start, stop, level, np.ascontiguousarray(cells[:, 5:]), child, children, low, width
-    )
+    planes = np.zeros((3, len(points)))
+    planes[: points.shape[1]] = points[order].T
+    return Tree(planes, order, start, stop, level, np.ascontiguousarray(cells[:, 5:]), child, children, low, width)
 
 
 # Interpolation
@@ -125,7 +138,9 @@ def interpolation(degree: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.nda
     nodes, transfer = np.zeros((dim, padded)), np.zeros((2**dim, padded, padded))
     nodes[:, :size] = np.stack(np.meshgrid(*[roots] * dim, indexing="ij")).reshape(dim, -1)
     for orthant in range(2**dim):
-        matrix = functools.reduce(np.kron, [half[(orthant >> k) & 1] for k in reversed(range(dim))])
+        matrix: Any = 1.0
+        for k in reversed(range(dim)):
+            matrix = np.kron(matrix, half[(orthant >> k) & 1])
         transfer[orthant, :size, :size] = matrix
     return nodes, table, transfer
 
@@ -150,7 +165,7 @@ def _basis(t, table, value, slope):
 def _bases(tree, c, i, table, value, slope):
     """The 1-d bases at particle i of cell c: value, slope (3, degree); a missing dimension has one node."""
     half = 0.5 * tree.width * 0.5 ** tree.level[c]
-    for k in range(tree.points.shape[0]):
+    for k in range(tree.low.size):
         centre = tree.low[k] + (2 * tree.corner[c, k] + 1) * half
         _basis((tree.points[k, i] - centre) / half, table, value[k], slope[k])
 
@@ -163,29 +178,27 @@ def _room(dim, degree):
     return value, slope, degree, degree if dim > 1 else 1, degree if dim > 2 else 1
 
 
-@njit(parallel=True, **_JIT)
+@njit(**_JIT)
 @typing.no_type_check
 def _charges(tree, table, charge):
     """charge (cell, node) of the leaves: each particle's unit charge spread over the nodes."""
-    for c in prange(tree.start.size):
-        if tree.children[c] == 0:
-            value, slope, n0, n1, n2 = _room(tree.points.shape[0], table.shape[0])
-            row = charge[c]
-            for i in range(tree.start[c], tree.stop[c]):
-                _bases(tree, c, i, table, value, slope)
-                node = 0
-                for a in range(n0):
-                    for b in range(n1):
-                        both = value[0, a] * value[1, b]
-                        for e in range(n2):
-                            row[node] += both * value[2, e]
-                            node += 1
+    value, slope, n0, n1, n2 = _room(tree.low.size, table.shape[0])
+    for c in range(tree.start.size):
+        for i in range(tree.start[c], tree.stop[c] if tree.children[c] == 0 else tree.start[c]):
+            _bases(tree, c, i, table, value, slope)
+            node = 0
+            for a in range(n0):
+                for b in range(n1):
+                    both = value[0, a] * value[1, b]
+                    for e in range(n2):
+                        charge[c, node] += both * value[2, e]
+                        node += 1
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _interpolate(tree, c, i, table, room, local, force):
-    """The potential at particle i from cell c's nodes; minus its gradient is added to force (dim, particle)."""
+def _interpolate(tree, c, i, table, room, local, out):
+    """The potential at particle i from cell c's nodes; minus its gradient is added to out (3,)."""
     value, slope, n0, n1, n2 = room
     _bases(tree, c, i, table, value, slope)
     potential = f0 = f1 = f2 = 0.0
@@ -202,11 +215,9 @@ def _interpolate(tree, c, i, table, room, local, force):
             f1 += value[0, a] * slope[1, b] * plain
             f2 += value[0, a] * value[1, b] * steep
     scale = -2 / (tree.width * 0.5 ** tree.level[c])
-    force[0, i] += scale * f0
-    if force.shape[0] > 1:
-        force[1, i] += scale * f1
-    if force.shape[0] > 2:
-        force[2, i] += scale * f2
+    out[0] += scale * f0
+    out[1] += scale * f1
+    out[2] += scale * f2
     return potential
 
 
@@ -300,32 +311,35 @@ def meetings(target: Tree, source: Tree, n_nodes: int) -> tuple[tuple[np.ndarray
 
 @njit(**_JIT)
 @typing.no_type_check
-def _kernel(q, s, out, base, tiny):
+def _kernel(q, law, out):
     """out = (q^(-s/2) - c) / s, whose gradient is -q^(-s/2 - 1) w for every s; c = 1 near s = 0 (the log is the limit), else 0."""
+    s = law.s
     if abs(s) < 1e-3:
         for j in range(q.size):
-            logarithm = -0.5 * math.log(q[j])
-            out[j] = math.expm1(s * logarithm) / s if s != 0 else logarithm
+            out[j] = -0.5 * _LN2 * log2(q[j], 1.0)
+        if s != 0:
+            for j in range(q.size):
+                out[j] = math.expm1(s * out[j]) / s
         return
-    _weights(q, out, base, 0.5 * s + 1, tiny)
+    _weights(q, out, _TINY, law.kind, law.more, law.high, law.low)
     for j in range(q.size):
         out[j] *= q[j] / s
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _between(nodes, width, offset, s, softening2, matrix, base, tiny):
+def _between(nodes, width, offset, law, matrix):
     """matrix[b, a] = kernel between the nodes a of a cell and b of the cell `offset` widths before it."""
     dim, size = nodes.shape
     q = np.empty(size)
     for b in range(size):
-        q[:] = softening2
+        q[:] = law.softening2
         for k in range(dim):
             shift = offset[k] * width - 0.5 * width * nodes[k, b]
             for a in range(size):
                 gap = 0.5 * width * nodes[k, a] + shift
                 q[a] += gap * gap
-        _kernel(q, s, matrix[b], base, tiny)
+        _kernel(q, law, matrix[b])
 
 
 @njit(**_JIT)
@@ -341,55 +355,70 @@ def _product(matrix, u, v, x, y):
             y[a] += m0[a] * v0 + m1[a] * v1 + m2[a] * v2 + m3[a] * v3
 
 
+@njit(**_JIT)
+@typing.no_type_check
+def _two_products(matrix, pairs, i, values, out):
+    j = min(i + 1, pairs.shape[0] - 1)
+    x, y = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
+    _product(matrix, values[pairs[i, 1]], values[pairs[j, 1]], x, y)
+    first, second = out[pairs[i, 0]], out[pairs[j, 0]]
+    for a in range(x.size):
+        first[a] += x[a]
+    if j > i:
+        for a in range(x.size):
+            second[a] += y[a]
+
+
 @njit(parallel=True, **_JIT)
 @typing.no_type_check
 def _translate(matrix, pairs, values, out):
     """out[a] += values[b] @ matrix over the pairs (a, b), in which no a occurs twice."""
-    n = pairs.shape[0]
-    for half in prange((n + 1) // 2):
-        i, j = 2 * half, min(2 * half + 1, n - 1)
-        x, y = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
-        _product(matrix, values[pairs[i, 1]], values[pairs[j, 1]], x, y)
-        out[pairs[i, 0]] += x
-        if j > i:
-            out[pairs[j, 0]] += y
+    for half in prange((pairs.shape[0] + 1) // 2):
+        _two_products(matrix, pairs, 2 * np.int64(half), values, out)
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _far(target, source, pairs, first, nodes, s, softening2, charge, local):
+def _far(target, source, pairs, first, nodes, law, charge, local):
     """Every cell's nodes meet the nodes of the cells of its list."""
     size = nodes.shape[1]
-    matrix, base, tiny = np.empty((size, size)), np.empty(size), np.finfo(np.float64).tiny
+    matrix = np.empty((size, size))
     for g in range(first.size - 1):
         if first[g + 1] > first[g]:
             a, b = pairs[first[g]]
             width = target.width * 0.5 ** target.level[a]
-            _between(nodes, width, target.corner[a] - source.corner[b], s, softening2, matrix, base, tiny)
+            _between(nodes, width, target.corner[a] - source.corner[b], law, matrix)
             _translate(matrix, pairs[first[g] : first[g + 1]], charge, local)
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _cell_spread(target, source, c, pairs, nodes, law, local):
+    dim, size = nodes.shape
+    q, out = np.empty(size), np.empty(size)
+    half = 0.5 * target.width * 0.5 ** target.level[c]
+    for b in pairs[:, 1]:
+        for i in range(source.start[b], source.stop[b]):
+            q[:] = law.softening2
+            for k in range(dim):
+                shift = target.low[k] + (2 * target.corner[c, k] + 1) * half - source.points[k, i]
+                for a in range(size):
+                    q[a] += (nodes[k, a] * half + shift) * (nodes[k, a] * half + shift)
+            _kernel(q, law, out)
+            for a in range(size):
+                local[a] += out[a]
 
 
 @njit(parallel=True, **_JIT)
 @typing.no_type_check
-def _spread(target, source, pairs, first, nodes, s, softening2, local):
+def _spread(target, source, pairs, first, nodes, law, local):
     """Every cell's nodes meet the particles of the larger leaves of its list."""
-    dim, size = nodes.shape
-    tiny = np.finfo(np.float64).tiny
     for c in prange(first.size - 1):
-        q, out, base = np.empty(size), np.empty(size), np.empty(size)
-        half = 0.5 * target.width * 0.5 ** target.level[c]
-        for p in range(first[c], first[c + 1]):
-            for i in range(source.start[pairs[p, 1]], source.stop[pairs[p, 1]]):
-                q[:] = softening2
-                for k in range(dim):
-                    shift = target.low[k] + (2 * target.corner[c, k] + 1) * half - source.points[k, i]
-                    for a in range(size):
-                        q[a] += (nodes[k, a] * half + shift) ** 2
-                _kernel(q, s, out, base, tiny)
-                local[c] += out
+        if first[c + 1] > first[c]:
+            _cell_spread(target, source, np.int64(c), pairs[first[c] : first[c + 1]], nodes, law, local[c])
 
 
-def upward(tree: Tree, table: np.ndarray, transfer: np.ndarray) -> np.ndarray:
+def _upward(tree: Tree, table: np.ndarray, transfer: np.ndarray) -> np.ndarray:
     """Charges (cell, node) of every cell: leaves from their particles, the others from their children."""
     charge = np.zeros((len(tree.start), transfer.shape[1]))
     _charges(tree, table, charge)
@@ -398,7 +427,7 @@ def upward(tree: Tree, table: np.ndarray, transfer: np.ndarray) -> np.ndarray:
     return charge
 
 
-def downward(tree: Tree, transfer: np.ndarray, local: np.ndarray, constant: np.ndarray) -> None:
+def _downward(tree: Tree, transfer: np.ndarray, local: np.ndarray, constant: np.ndarray) -> None:
     """Parents give their potential to their children. A cell's constant part is kept apart: it would drown the slope of small cells."""
     level = -1
     for depth, orthant, pairs in _families(tree):
@@ -431,144 +460,108 @@ def _families(tree: Tree) -> list[tuple[int, int, np.ndarray]]:
 
 @njit(**_JIT)
 @typing.no_type_check
-def _gather(source, nodes, pairs):
-    """(particles (dim, n), their places in the source's order, nodes of cells (dim, m), cell of each block of nodes) of a leaf's list."""
-    dim, size = nodes.shape
-    n = m = 0
-    for p in range(pairs.shape[0]):
-        b = pairs[p, 1]
+def _points(source, pairs, own, start, stop):
+    """(points (3, n) that the targets start:stop see directly, the column of each target's own image, beyond n where it is not there)."""
+    n = 0
+    for b in pairs[:, 1]:
         n += source.stop[b] - source.start[b] if b >= 0 else 0
-        m += b < 0
-    points, place, proxies, cells = np.empty((dim, n)), np.empty(n, np.int64), np.empty((dim, m * size)), np.empty(m, np.int64)
-    n = m = 0
-    for p in range(pairs.shape[0]):
-        b = pairs[p, 1]
-        if b >= 0:
-            start, count = source.start[b], source.stop[b] - source.start[b]
-            points[:, n : n + count] = source.points[:, start : start + count]
-            for i in range(count):
-                place[n + i] = start + i
-            n += count
-        else:
-            cells[m] = -1 - b
-            half = 0.5 * source.width * 0.5 ** source.level[-1 - b]
-            for k in range(dim):
-                proxies[k, m * size : (m + 1) * size] = source.low[k] + (2 * source.corner[-1 - b, k] + 1 + nodes[k]) * half
-            m += 1
-    return points, place, proxies, cells
+    points, column = np.empty((3, n)), np.arange(n, n + stop - start)
+    n = 0
+    for b in pairs[:, 1]:
+        for j in range(source.start[b], source.stop[b] if b >= 0 else source.start[b]):
+            points[0, n], points[1, n], points[2, n] = source.points[0, j], source.points[1, j], source.points[2, j]
+            if start <= own[j] < stop:
+                column[own[j] - start] = n
+            n += 1
+    return points, column
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _row_energy(q, w, charge, s, tiny, values):
-    """(sum of charge g_s over one row, number of entries below tiny); w has the charge in it. Without charges each is 1."""
-    if s != 0 or charge.size == 0:
-        return _energy(q, w, s, tiny, values, values.view(np.int64))
-    total = 0.0
-    for j in range(q.size):
-        total -= 0.5 * charge[j] * math.log(q[j])
-    return total, 0
+def _see_nodes(x, i, source, b, nodes, charge, law, q, w, out):
+    """Particle i against the charges on the nodes of cell b: out += force and energy in the units of `_numba._row`."""
+    half = 0.5 * source.width * 0.5 ** source.level[b]
+    q[:] = law.softening2
+    for k in range(source.low.size):
+        shift = x[k, i] - source.low[k] - (2 * source.corner[b, k] + 1) * half
+        for j in range(q.size):
+            q[j] += (shift - half * nodes[k, j]) * (shift - half * nodes[k, j])
+    _weights(q, w, _TINY, law.kind, law.more, law.high, law.low)
+    energy = 0.0
+    if law.kind == _LOGS:
+        for j in range(q.size):
+            energy += charge[j] * log2(q[j], 1.0)
+    else:
+        for j in range(q.size):
+            energy += charge[j] * w[j] * q[j]
+    out[3] += energy
+    for k in range(source.low.size):
+        shift = x[k, i] - source.low[k] - (2 * source.corner[b, k] + 1) * half
+        total = 0.0
+        for j in range(q.size):
+            total += charge[j] * w[j] * (shift - half * nodes[k, j])
+        out[k] += total
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _rows(x, first, last, y, charge, own, s, softening2, want_energy, energy, missing, force):
-    """Add to rows first:last of energy, missing (particle,) and force (dim, particle) the sums over the points y (dim, m).
-
-    own[i - first]: the column that is row i's own particle, left out, or -1. missing counts the pairs below tiny, own included.
-    """
-    q, w, base, values, tiny = np.empty((4, _TILE)), np.empty((4, _TILE)), np.empty(_TILE), np.empty(_TILE), np.finfo(np.float64).tiny
-    for i in range(first, last, 4):
-        rows = (i, min(i + 1, last - 1), min(i + 2, last - 1), min(i + 3, last - 1))
-        out = np.zeros((4, x.shape[0]))
-        for start in range(0, y.shape[1], _TILE):
-            size = min(_TILE, y.shape[1] - start)
-            columns = slice(start, start + size)
-            part = charge[start : start + size] if charge.size else charge
-            _distances(x, y, rows[0], rows[1], columns, softening2, q[0, :size], q[1, :size])
-            _distances(x, y, rows[2], rows[3], columns, softening2, q[2, :size], q[3, :size])
-            for a in range(min(4, last - i)):
-                mine = own[rows[a] - first]
-                if start <= mine < start + size:
-                    q[a, mine - start] = 0
-                _weights(q[a, :size], w[a, :size], base, 0.5 * s + 1, tiny)
-                for j in range(part.size):
-                    w[a, j] *= part[j]
-                if want_energy:
-                    total, below = _row_energy(q[a, :size], w[a, :size], part, s, tiny, values[:size])
-                    energy[rows[a]] += total
-                    missing[rows[a]] += below
-            _forces(x, y, rows, columns, w, out)
-        for a in range(min(4, last - i)):
-            force[:, rows[a]] += out[a]
+def _leaf(target, source, c, pairs, basis, law, charge, local, constant, own, energy, apart, force):
+    """The particles of leaf c: directly the points and the nodes of smaller cells on its list, the rest through its own nodes."""
+    nodes, table = basis
+    start, stop = target.start[c], target.stop[c]
+    points, column = _points(source, pairs, own, start, stop)
+    n, room, q, w = points.shape[1], _room(source.low.size, table.shape[0]), np.empty(nodes.shape[1]), np.empty(nodes.shape[1])
+    mine = np.empty((3, n + stop - start))
+    for i in range(start, stop):
+        me, out = column[i - start], np.zeros(5)
+        mine[0, me], mine[1, me], mine[2, me] = target.points[0, i], target.points[1, i], target.points[2, i]
+        _row(mine, points, me, law.softening2, _TINY, law.kind, law.more, law.high, law.low, out)
+        apart[i] = me >= n
+        coincident = out[4] > (0 if me >= n else 1)
+        for b in pairs[:, 1]:
+            if b < 0:
+                _see_nodes(mine, me, source, -1 - b, nodes, charge[-1 - b], law, q, w, out)
+        potential = constant[c] + _interpolate(target, c, i, table, room, local[c], out)
+        energy[i] = law.unit * out[3] + (abs(law.s) if law.s != 0 else 1.0) * potential
+        if coincident and law.s >= 0:
+            energy[i] = np.inf
+        force[i] = out[:3]
 
 
 @njit(parallel=True, **_JIT)
 @typing.no_type_check
-def _near(target, source, pairs, first, nodes, charge, twin, s, softening2, want_energy, energy, missing, met, force):
-    """The lists of particles and of nodes that each target leaf sees. `twin`: a target's own place among the sources; met: it was near."""
+def _leaves(target, source, pairs, first, basis, law, charge, local, constant, own, energy, apart, force):
+    """`_leaf` for all leaves; own: the target whose image a source is; apart: a target's own image was not on the list of points."""
     for c in prange(target.start.size):
-        if first[c + 1] > first[c]:
-            start, stop = target.start[c], target.stop[c]
-            points, place, proxies, cells = _gather(source, nodes, pairs[first[c] : first[c + 1]])
-            own = np.full(stop - start, -1)
-            for j in range(place.size):
-                i = twin[place[j]]
-                if start <= i < stop:
-                    own[i - start] = j
-                    met[i] = True
-            _rows(target.points, start, stop, points, np.empty(0), own, s, softening2, want_energy, energy, missing, force)
-            own[:] = -1
-            if cells.size:
-                weight = charge[cells].ravel()
-                _rows(target.points, start, stop, proxies, weight, own, s, softening2, want_energy, energy, missing, force)
+        if target.children[c] == 0:
+            _leaf(
+                target, source, np.int64(c), pairs[first[c] : first[c + 1]], basis, law, charge, local, constant, own, energy, apart, force
+            )
 
 
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _evaluate(tree, table, local, constant, potential, force):
-    """Add the potential of the nodes of each particle's leaf, and minus its gradient."""
-    for c in prange(tree.start.size):
-        if tree.children[c] == 0:
-            room = _room(tree.points.shape[0], table.shape[0])
-            for i in range(tree.start[c], tree.stop[c]):
-                potential[i] += constant[c] + _interpolate(tree, c, i, table, room, local[c], force)
+def sums(target: Tree, source: Tree, degree: int, law: Law) -> tuple[float, np.ndarray, np.ndarray]:
+    """(sum of g_s, force (particle, 3), apart (particle,)) in the target's order, with `degree` nodes per dimension.
 
-
-def _far_field(target, source, spread, far, basis, s: float, softening2: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Charges of the source's cells, and potential (particle,) and force (dim, particle) of the target from what meets target nodes."""
-    nodes, table, transfer = basis
-    charge = upward(source, table, transfer)
-    local, constant = np.zeros((len(target.start), nodes.shape[1])), np.zeros(len(target.start))
-    _far(target, source, *far, nodes, s, softening2, charge, local)
-    _spread(target, source, *spread, nodes, s, softening2, local)
-    downward(target, transfer, local, constant)
-    potential, force = np.zeros(target.points.shape[1]), np.zeros(target.points.shape)
-    _evaluate(target, table, local, constant, potential, force)
-    return charge, potential, force
-
-
-def sums(target: Tree, source: Tree, degree: int, s: float, softening2: float, want_energy: bool) -> tuple[float, np.ndarray, np.ndarray]:
-    """(sum of g_s, force (dim, particle), met (particle,)) in the target's order, with `degree` nodes per dimension.
-
-    A particle's own image is left out where met; elsewhere it was far away and is in the sums.
+    A particle does not meet its own image, except where that is far away: there `apart` is True and the pair is in the sums.
     """
-    n = target.points.shape[1]
-    nodes, table, transfer = interpolation(degree, target.points.shape[0])
+    nodes, table, transfer = interpolation(degree, len(target.low))
     near, spread, far = meetings(target, source, nodes.shape[1])
-    charge, potential, force = _far_field(target, source, spread, far, (nodes, table, transfer), s, softening2)
-    place = np.empty(n, np.int64)
-    place[target.order] = np.arange(n)
-    energy, missing, met = np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
-    _near(target, source, *near, nodes, charge, place[source.order], s, softening2, want_energy, energy, missing, met, force)
-    if not want_energy:
-        return 0.0, force, met
-    if s >= 0 and missing.sum() > met.sum():
-        return math.inf, force, met
-    total = energy.sum() + (abs(s) or 1.0) * potential.sum()
-    if 0 < abs(s) < 1e-3:
-        pairs = near[0]
-        first, second = pairs[:, 0], np.where(pairs[:, 1] < 0, -1 - pairs[:, 1], pairs[:, 1])
-        close = ((target.stop - target.start)[first] * (source.stop - source.start)[second]).sum()
-        total += math.copysign(1.0, s) * (float(n) * n - close)
-    return float(total), force, met
+    charge = _upward(source, table, transfer)
+    local, constant = np.zeros((len(target.start), nodes.shape[1])), np.zeros(len(target.start))
+    _far(target, source, *far, nodes, law, charge, local)
+    _spread(target, source, *spread, nodes, law, local)
+    _downward(target, transfer, local, constant)
+    n = len(target.order)
+    own, energy, apart, force = np.empty(n, np.int64), np.empty(n), np.empty(n, np.bool_), np.empty((n, 3))
+    own[np.argsort(source.order)] = np.argsort(target.order)
+    _leaves(target, source, *near, (nodes, table), law, charge, local, constant, own, energy, apart, force)
+    total = float(energy.sum())
+    if 0 < abs(law.s) < 1e-3:  # the constant of `_kernel`
+        total += law.unit * (float(n) * n - _n_close(target, source, near[0]))
+    return total, force, apart
+
+
+def _n_close(target: Tree, source: Tree, pairs: np.ndarray) -> int:
+    """Number of pairs of particles that meet through a target leaf's list."""
+    first, second = pairs[:, 0], np.where(pairs[:, 1] < 0, -1 - pairs[:, 1], pairs[:, 1])
+    return int(((target.stop - target.start)[first] * (source.stop - source.start)[second]).sum())

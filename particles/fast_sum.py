@@ -20,7 +20,8 @@ from jaxtyping import Float
 from numba import njit, prange
 
 from particles import _tree
-from particles._numba import _JIT, _weights
+from particles._numba import _FAST_PATHS, _INVERSE, _JIT, _LN2, _LOGS, _REAL, _weights
+from particles._powers import halves, log2
 from particles.arrays import as_float, count, positive
 from particles.random import Key, uniform
 
@@ -75,20 +76,28 @@ def _by_tree(x: np.ndarray, y: np.ndarray, s: float, softening2: float, degree: 
     leaf_size = _leaf_size(degree**dim, dim)
     target = _tree.build(x, low, width, leaf_size)
     source = target if y is x else _tree.build(y, low, width, leaf_size)
-    total, force, met = _tree.sums(target, source, degree, s, softening2, energy)
-    out = np.empty_like(x)
-    out[target.order] = force.T
-    alone = target.order[~met]
-    return _without_own(x, y, s, softening2, alone, total, out) if len(alone) else (total, out)
+    total, sorted_force, apart = _tree.sums(target, source, degree, _law(s, softening2, energy))
+    force = np.empty_like(x)
+    force[target.order] = sorted_force[:, :dim]
+    total, force = _without_own(x, y, s, softening2, target.order[apart], total, force)
+    return (total if energy else 0.0), force
+
+
+def _law(s: float, softening2: float, energy: bool) -> _tree.Law:
+    kind, more = _FAST_PATHS.get(s, (_REAL, 0))
+    unit = math.copysign(1.0, s)
+    if s == 0:
+        unit, kind = -0.5 * _LN2, _LOGS if energy else _INVERSE
+    return _tree.Law(float(s), float(softening2), kind, more, *halves(-0.5 * s - 1, np.dtype(np.float64)), unit)
 
 
 def _without_own(x: np.ndarray, y: np.ndarray, s: float, softening2: float, rows: np.ndarray, total: float, force: np.ndarray) -> Sums:
-    """Take the pairs (i, i) of some rows out of the sums; a total of 0 stays."""
+    """Take the pairs (i, i) of some rows out of the sums."""
     gap = x[rows] - y[rows]
     q = (gap**2).sum(1) + softening2
     force[rows] -= q[:, None] ** (-0.5 * s - 1) * gap
     own = -0.5 * np.log(q) if s == 0 else math.copysign(1.0, s) * q ** (-0.5 * s)
-    return (total - float(own.sum()) if total else 0.0), force
+    return total - float(own.sum()), force
 
 
 def fmm_sums(x: Points, y: Points, s: float = 1.0, softening2: float = 0.0, *, tolerance: float, energy: bool = True) -> Sums:
@@ -119,8 +128,9 @@ def fmm_sums(x: Points, y: Points, s: float = 1.0, softening2: float = 0.0, *, t
         out = fmm3dpy.lfmm3d(eps=tolerance, sources=sources, charges=ones, pg=2)
         return (float(out.pot.sum()) if energy else 0.0), -np.ascontiguousarray(out.grad.T)
     out = fmm3dpy.lfmm3d(eps=tolerance, sources=sources, charges=ones, targets=np.asfortranarray(x.T), pgt=2)
-    total, force = (float(out.pottarg.sum()) if energy else 0.0), -np.ascontiguousarray(out.gradtarg.T)
-    return _without_own(x, y, s, 0.0, np.flatnonzero((x != y).any(1)), total, force)
+    force = -np.ascontiguousarray(out.gradtarg.T)
+    total, force = _without_own(x, y, s, 0.0, np.flatnonzero((x != y).any(1)), float(out.pottarg.sum()), force)
+    return (total if energy else 0.0), force
 
 
 _TRIAL = """
@@ -174,10 +184,11 @@ def random_batch_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *
     near = _nearest(x, y, _NEIGHBOURS + 1)[1]
     draws = np.reshape(uniform(key, n * batch, stream=5), (n, batch))
     total, coincident, force = np.zeros(n), np.zeros(n, np.bool_), np.empty_like(x)
-    _random_batch(x, y, near, draws, float(s), float(softening2), total, coincident, force)
+    law = _law(s, softening2, energy)
+    _random_batch(x, y, near, draws, law, total, coincident, force)
     if not energy:
         return 0.0, force
-    return (math.inf if s >= 0 and coincident.any() else float(total.sum())), force
+    return (math.inf if s >= 0 and coincident.any() else law.unit * float(total.sum())), force
 
 
 @njit(**_JIT)
@@ -197,29 +208,34 @@ def _partners(near, draws, i, n, partner, factor):
                 factor[near.size + b] = 0
 
 
+@njit(**_JIT)
+@typing.no_type_check
+def _one_particle(x, y, i, near, draws, law, force):
+    """(energy in the units of `_law`, whether a partner coincides) of particle i, and its force."""
+    size, tiny = near.size + draws.size, np.finfo(np.float64).tiny
+    partner, factor, q, w = np.empty(size, np.int64), np.empty(size), np.full(size, law.softening2), np.empty(size)
+    _partners(near, draws, i, x.shape[0], partner, factor)
+    for a in range(size):
+        for k in range(x.shape[1]):
+            q[a] += (x[i, k] - y[partner[a], k]) * (x[i, k] - y[partner[a], k])
+    _weights(q, w, tiny, law.kind, law.more, law.high, law.low)
+    force[:] = 0
+    total, coincident = 0.0, False
+    for a in range(size):
+        if factor[a] > 0:
+            coincident |= q[a] < tiny
+            if q[a] >= tiny:
+                total += factor[a] * (log2(q[a], 1.0) if law.kind == _LOGS else w[a] * q[a])
+            for k in range(x.shape[1]):
+                force[k] += factor[a] * w[a] * (x[i, k] - y[partner[a], k])
+    return total, coincident
+
+
 @njit(parallel=True, **_JIT)
 @typing.no_type_check
-def _random_batch(x, y, near, draws, s, softening2, total, coincident, force):
-    n, dim = x.shape
-    size, tiny = near.shape[1] + draws.shape[1], np.finfo(np.float64).tiny
-    for i in prange(n):
-        partner, factor = np.empty(size, np.int64), np.empty(size)
-        q, w, base = np.full(size, softening2), np.empty(size), np.empty(size)
-        _partners(near[i], draws[i], i, n, partner, factor)
-        for a in range(size):
-            for k in range(dim):
-                q[a] += (x[i, k] - y[partner[a], k]) ** 2
-        _weights(q, w, base, 0.5 * s + 1, tiny)
-        force[i] = 0
-        for a in range(size):
-            if factor[a] > 0:
-                coincident[i] |= q[a] < tiny
-                for k in range(dim):
-                    force[i, k] += factor[a] * w[a] * (x[i, k] - y[partner[a], k])
-                if s != 0:
-                    total[i] += factor[a] * w[a] * q[a] * (1 if s > 0 else -1)
-                elif q[a] >= tiny:
-                    total[i] -= 0.5 * factor[a] * math.log(q[a])
+def _random_batch(x, y, near, draws, law, total, coincident, force):
+    for i in prange(x.shape[0]):
+        total[i], coincident[i] = _one_particle(x, y, np.int64(i), near[i], draws[i], law, force[i])
 
 
 def worthwhile(n: int, dim: int, s: float, tolerance: float) -> str | None:
