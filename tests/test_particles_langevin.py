@@ -10,7 +10,9 @@ import pytest
 import torch
 from scipy import stats
 
-from particles.domain import Ball, Box, FullSpace
+from particles import Quadratic, Riesz, simulate
+from particles.convex import Projector
+from particles.domain import Ball, Box, FullSpace, Torus
 from particles.langevin import DivergenceError, Langevin
 from particles.random import normal
 from particles.sampler import geometric, linear
@@ -103,6 +105,52 @@ def test_reflection_in_a_ball_leaves_no_atom():
     assert np.mean(seen) > 0.05  # but the wall did act, and said so
 
 
+def drifted_mean(scheme, step_size, seed=0):
+    """Mean of independent particles pushed with force 5 against the wall 0 of [0, 1], and the share that lies on a wall."""
+    box, n_steps = Box(0, 1), int(1.5 / step_size)
+    omega = np.random.default_rng(seed).exponential(0.2, (16_000, 1)) % 1.0
+    sampler, means = Langevin(step_size, 1.0, scheme=scheme), []
+    for step in range(n_steps):
+        omega, _ = sampler.step(omega, np.full_like(omega, 5.0), normal((seed, 0, step), omega.shape), box, step)
+        if step >= n_steps // 3 and step % max(1, int(0.05 / step_size)) == 0:
+            means.append(omega.mean())
+    return np.mean(means), ((omega == 0) | (omega == 1)).mean(), omega
+
+
+def test_shrunk_projection_has_no_atom_and_a_mean_error_of_the_order_of_the_step():
+    # density ~ exp(-5 w) on [0, 1]: mean 0.19322; standard errors of the means below are under 6e-4
+    exact, steps = 0.193216, (1e-2, 2.5e-3)
+    shrunk = [drifted_mean("shrunk", h) for h in steps]
+    errors = [mean - exact for mean, _, _ in shrunk]
+    assert abs(errors[0] - 0.012) < 3e-3
+    assert abs(errors[1] - 0.0033) < 3e-3
+    assert all(on_wall == 0 for _, on_wall, _ in shrunk)  # the atom lies inside, on the shrunk set's wall
+    assert abs(shrunk[0][2].min() - 0.5826 * math.sqrt(2e-2)) < 1e-12
+    mean, on_wall, _ = drifted_mean("projected", 1e-2)  # negative control: O(sqrt(step)), with an atom
+    assert mean - exact < -0.05
+    assert on_wall > 0.3
+
+
+def test_shrunk_walls_follow_the_schedules():
+    cold, ball = Langevin(0.1, math.inf, scheme="shrunk"), Ball(1.0, 2)
+    far = np.array([[3.0, 0.0]])
+    assert cold.step(far, far * 0, far * 0, ball, 0)[0].tolist() == [[1.0, 0.0]]  # without noise there is no layer
+    sampler = Langevin(linear(0.01, 0.02, 10), geometric(1.0, 4.0, 10), scheme="shrunk")
+    for step in (0, 5, 10, 99):
+        width = 0.5826 * math.sqrt(2 * linear(0.01, 0.02, 10)(step) / geometric(1.0, 4.0, 10)(step))
+        np.testing.assert_allclose(sampler.step(far, far * 0, far * 0, ball, step)[0], [[1 - width, 0]], rtol=1e-14)
+
+
+def test_shrunk_runs_keep_their_walls_until_the_schedule_moves(monkeypatch):
+    eroded = []
+    monkeypatch.setattr(Ball, "erode", lambda self, distance, erode=Ball.erode: eroded.append(distance) or erode(self, distance))
+    start = Ball(0.5, 2).sample(20, 0)
+    simulate(start, Quadratic(1.0), Ball(1.0, 2), Langevin(0.01, 4.0, scheme="shrunk"), n_steps=50, rng=0)
+    assert len(eroded) == 2  # for the check and for the run
+    simulate(start, Quadratic(1.0), Ball(1.0, 2), Langevin(linear(0.01, 0.02, 20), 4.0, scheme="shrunk"), n_steps=50, rng=0)
+    assert len(eroded) == 2 + 1 + 21
+
+
 # ------------------------------------------------------------------------------------------------------------- algebra
 
 
@@ -127,12 +175,12 @@ def test_step_is_algorithm_1():
 
 
 @pytest.mark.parametrize("domain", [Ball(1.0, 2), Box([-1, -1], [0.5, 1]), FullSpace(2)], ids=str)
-@pytest.mark.parametrize("scheme", ["projected", "reflected"])
+@pytest.mark.parametrize("scheme", ["projected", "reflected", "shrunk"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numpy_and_torch_agree(domain, scheme, dtype):
     omega, gradient, noise = (a.astype(dtype) for a in arrays())
     omega = domain.project(omega)
-    options = {} if isinstance(domain, Ball) else {"preconditioner": [1.0, 0.5]}
+    options = {} if isinstance(domain, Ball) or scheme == "shrunk" else {"preconditioner": [1.0, 0.5]}
     sampler = Langevin(0.3, 7.0, scheme=scheme, drift_cap=0.4, clip=1.5, **options)
     moved, info = sampler.step(omega, gradient, noise, domain, 0)
     moved_torch, info_torch = sampler.step(*(torch.from_numpy(a) for a in (omega, gradient, noise)), domain, 0)
@@ -206,6 +254,16 @@ def test_descriptions():
     assert scheduled["preconditioner"] == [1.0, 1.0]
 
 
+DISC = Projector(Ball(1.0, 2).project, 2)
+
+
+def test_what_fits_passes_the_check():
+    Langevin(0.1, 1.0).check(DISC, Quadratic(1.0))
+    Langevin(0.1, 1.0).check(Torus([1.0, 1.0]), Riesz(0, 1.0, period=1.0) + Quadratic(1.0))
+    Langevin(0.1, 1.0).check(Torus([1.0, 2.0]), Riesz(0, 1.0, period=[1.0, 2.0]))
+    Langevin(0.1, 1.0).check(FullSpace(2), Riesz(0, 1.0))
+
+
 @pytest.mark.parametrize(
     ("make", "name"),
     [
@@ -221,6 +279,12 @@ def test_descriptions():
         (lambda: Langevin(0.1, 1.0, clip=-1), "clip"),
         (lambda: Langevin(0.1, 1.0, preconditioner=[1.0, 0.0]), "preconditioner"),
         (lambda: Langevin(0.1, 1.0, preconditioner=np.eye(2)), "preconditioner"),
+        (lambda: Langevin(0.1, 1.0, preconditioner=[1.0], scheme="shrunk"), "preconditioner must be None with scheme 'shrunk'"),
+        (lambda: Langevin(0.1, 1.0, scheme="shrunk").check(Ball(0.2, 2), Quadratic(1.0)), "nothing is left of the domain"),
+        (lambda: Langevin(0.1, 1.0, scheme="reflected").check(DISC, Quadratic(1.0)), "reflect"),
+        (lambda: Langevin(0.1, 1.0, scheme="shrunk").check(DISC, Quadratic(1.0)), "erode"),
+        (lambda: Langevin(0.1, 1.0).check(Torus([1.0, 2.0]), Quadratic(1.0) + Riesz(0, 1.0)), "period of Riesz .* got None"),
+        (lambda: Langevin(0.1, 1.0).check(Torus([1.0, 2.0]), Riesz(0, 1.0, period=1.0)), "period of Riesz must be that of the domain"),
         (lambda: Langevin(0.1, np.array([1.0, 2.0])), "beta must be a real number"),
         (lambda: Langevin(lambda step: None, 1.0).step(*arrays(), FullSpace(2), 3), "step_size must be positive, got None at step 3"),
         (lambda: Langevin(0.1, lambda step: "cold").step(*arrays(), FullSpace(2), 3), "beta must be positive, got 'cold'"),
