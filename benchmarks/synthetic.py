@@ -20,16 +20,17 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from experiments import plots
-from experiments.coulomb_synthetic import Config, run
+from experiments.coulomb_synthetic import READINGS, Config, run
 from experiments.coulomb_tables import METHODS, section
 from experiments.report import Section, Table, figure_bytes, machine
 
 HERE = Path(__file__).parent
 STORE = Path("results/coulomb_synthetic.jsonl")
 FULL = {
-    "noise": Config(),
-    "more dimensions": Config(dim=10, sigmas=(1e-3, 0.1, 1.0, 10.0)),
-    "lambda": Config(part="lambda", sigmas=(1e-3, 0.1, 1.0, 10.0, 100.0, 1e3)),
+    "noise": Config(sigmas=(1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e5)),
+    "more dimensions": Config(dim=10, sigmas=(1e-3, 1.0, 10.0)),
+    "readings": Config(methods=("rff", "paper", *READINGS, "particles"), sigmas=(1e-3, 1.0)),
+    "lambda": Config(part="lambda", sigmas=(1e-3, 1.0, 10.0, 100.0)),
     "budget": Config(part="budget", sigmas=(1e-3, 1.0)),
     "tasks": Config(part="tasks", n=1000, dim=20, gamma=0.125, n_fresh=2000),
     "runtime": Config(part="runtime"),

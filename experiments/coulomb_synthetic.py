@@ -40,8 +40,9 @@ from particles.simulate import simulate
 GAMMA = 0.5  # of the paper's Gaussian kernel exp(-gamma |x - x'|^2)
 MKL_GAMMAS = (0.1, 0.3, 0.7, 1.0, 1.3, 1.6)
 POOL, RADIUS = 10_000, 50.0  # Sinha and Duchi's Nw and rho = .005 Nw
-STEP_SIZE, BETA, MAX_NORM, CLIP = 30.0, 100.0, 5.0, 1.0
-SVM_GRID = {"C": [0.1, 0.3, 1.0, 3.0, 10.0, 30.0], "gamma": (2.0 ** np.arange(-7, 3)).tolist()}
+BETA, MAX_NORM = 100.0, 5.0
+PAPER_SAMPLER = Langevin(30.0, BETA, clip=1.0)
+SVM_GRID = {"C": [0.3, 1.0, 3.0, 10.0], "gamma": (2.0 ** np.arange(-7, 1)).tolist()}
 Predict = Callable[[np.ndarray], np.ndarray]
 
 
@@ -212,7 +213,9 @@ def _importance(config: Config, problem: Problem, seed: int) -> Predict:
     return _on(feature, omega, problem)
 
 
-def _paper(config: Config, problem: Problem, seed: int, strength: float) -> Predict:
+def _paper(
+    config: Config, problem: Problem, seed: int, strength: float = 0.5, sampler: Langevin = PAPER_SAMPLER, resampled: bool = True
+) -> Predict:
     """The paper's settings: Algorithm 1 with a log repulsion, then Algorithm 2's resampling.
 
     Not stated there: the start (the Gaussian kernel's frequencies here) and whether the phase is inside the ball (here it is).
@@ -223,10 +226,11 @@ def _paper(config: Config, problem: Problem, seed: int, strength: float) -> Pred
     energy: Energy = Alignment(problem.x, 2.0 * problem.y - 1, feature, centre=False, scale=False)
     if strength and config.n_particles > 1:
         energy = energy + Riesz(0, strength)
-    sampler = Langevin(STEP_SIZE, BETA, clip=CLIP)
     ds = simulate(start, energy, domain, sampler, n_steps=config.n_steps, save_every=config.n_steps, rng=rng)
     omega = ds["omega"].values[0, -1]
-    return _on(feature, resample(omega, gibbs_weights(omega, energy, BETA), config.n_features, rng), problem)
+    if resampled:
+        omega = resample(omega, gibbs_weights(omega, energy, BETA), config.n_features, rng)
+    return _on(feature, omega[: config.n_features], problem)
 
 
 def _particles(config: Config, problem: Problem, seed: int, repulsion: bool = True) -> Predict:
@@ -240,6 +244,7 @@ def _without_repulsion(x: np.ndarray, y: np.ndarray) -> Energy:
     return Alignment(x, y, "fourier") + Quadratic(0.02)
 
 
+READINGS = ("paper, drift clipped", "paper, drift without N", "paper, not resampled")  # of what the paper leaves open; only by name
 METHODS: dict[str, Callable[[Config, Problem, int], Predict]] = {
     "bayes": _bayes,
     "majority": _majority,
@@ -252,6 +257,9 @@ METHODS: dict[str, Callable[[Config, Problem, int], Predict]] = {
     "importance": _importance,
     "paper": partial(_paper, strength=0.5),
     "paper, no repulsion": partial(_paper, strength=0.0),
+    "paper, drift clipped": partial(_paper, sampler=Langevin(30.0, BETA, drift_cap=1.0)),
+    "paper, drift without N": partial(_paper, sampler=Langevin(30.0 / 300, BETA / 300, clip=300.0)),
+    "paper, not resampled": partial(_paper, resampled=False),
     "particles": _particles,
     "particles, no repulsion": partial(_particles, repulsion=False),
 }
@@ -265,7 +273,8 @@ def _seeds(config: Config) -> range:
 
 
 def _methods(config: Config, *without: str) -> list[str]:
-    return list(config.methods) or [name for name in METHODS if name not in without]
+    """Those asked for, or all but the readings and `without`."""
+    return list(config.methods) or [name for name in METHODS if name not in (*READINGS, *without)]
 
 
 Units = Iterator[dict[str, Any]]
@@ -294,7 +303,7 @@ def _budget_units(config: Config) -> Units:
 def _tasks_units(config: Config) -> Units:
     for seed in _seeds(config):
         for task in config.tasks:
-            yield from ({"task": task, "method": method, "seed": seed} for method in _methods(config, "bayes"))
+            yield from ({"task": task, "method": method, "seed": seed} for method in _methods(config, "bayes", "paper, no repulsion"))
 
 
 def _runtime_units(config: Config) -> Units:

@@ -306,7 +306,7 @@ def plot_strength(ds: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Gain of a repulsion over none in the paper's dynamics, paired by seed, one line a noise."""
     ax = _axes(ax)
     gains = 100 * (ds["fresh_accuracy"] - ds["fresh_accuracy"].sel({"lambda": 0.0}))
-    colours = (BLUE, SKY, GREEN, ORANGE, RED, PINK, BLACK, GREY)
+    colours = (BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, GREY)
     for k, sigma in enumerate(ds["sigma"].values):
         points = gains.sel(sigma=sigma).transpose("lambda", "seed").values[1:]
         mean, low, _ = np.transpose([metrics.mean_interval(row) for row in points])
