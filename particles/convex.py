@@ -215,7 +215,8 @@ class Ellipsoid(Convex):
 class Projector(Walls):
     """A user's convex set, known by its Euclidean projection.
 
-    A projection tells nothing of the wall but the nearest point: `reflect`, `bounce`, `erode`, `volume` and `diameter` raise ValueError.
+    A projection tells nothing of the wall but the nearest point: `reflect`, `bounce` and `erode` raise ValueError, and
+    `volume` and `diameter` are NaN.
 
     Parameters
     ----------
@@ -304,13 +305,13 @@ class Projector(Walls):
 
     @property
     def volume(self) -> float:
-        """Always a ValueError."""
-        raise ValueError("domain Projector has no known volume")
+        """NaN: not known."""
+        return math.nan
 
     @property
     def diameter(self) -> float:
-        """Always a ValueError."""
-        raise ValueError("domain Projector has no known diameter")
+        """NaN: not known."""
+        return math.nan
 
     def erode(self, distance: float) -> Projector:
         """Always a ValueError."""

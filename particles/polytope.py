@@ -20,8 +20,8 @@ class Polytope(Convex):
     """{facets w <= offsets}, bounded, with rows of length 1; subclasses give `_facets`, `_size`, `contains` and `_nearest`.
 
     reflect: the particle is mirrored at the facet it violates most, until it is inside: for a polytope with an interior this ends
-    (Motzkin and Schoenberg, "The relaxation method for linear inequalities", Canad. J. Math. 6, 1954). An overshoot is first taken
-    modulo twice the polytope's size. For a box this is `Box.reflect`.
+    (Motzkin and Schoenberg, "The relaxation method for linear inequalities", Canad. J. Math. 6, 1954). For a box this is `Box.reflect`.
+    Overshoots of more than twice the polytope's size are first taken modulo that.
     """
 
     @functools.cached_property
@@ -222,9 +222,11 @@ class HalfSpaces(Polytope):
         normals, offsets = self._facets
         excess = x @ normals.T - offsets
         worst = excess.argmax(-1)
-        nearest = x - scale_rows(normals[worst], excess[np.arange(len(x)), worst])
+        nearest = x
+        for _ in range(2):  # the second pass removes the rounding of a long way
+            nearest = nearest - scale_rows(normals[worst], np.vecdot(nearest, normals[worst]) - offsets[worst])
         for k in np.flatnonzero(~self.contains(nearest)):
-            nearest[k] = x[k] + _least_shift(normals, excess[k])
+            nearest[k] = _nearest_on_facets(x[k], normals, offsets, excess[k])
         return nearest
 
     @functools.cached_property
@@ -291,11 +293,12 @@ def _programme(objective: np.ndarray, rows: np.ndarray, offsets: np.ndarray) -> 
     return np.asarray(found.x) * unit
 
 
-def _least_shift(normals: np.ndarray, excess: np.ndarray) -> np.ndarray:
-    """The shortest z with normals z <= -excess: Lawson and Hanson's least distance programming, then its active rows solved again."""
+def _nearest_on_facets(x: np.ndarray, normals: np.ndarray, offsets: np.ndarray, excess: np.ndarray) -> np.ndarray:
+    """The projection of one point: Lawson and Hanson's least distance programming finds the active facets, which are then solved for."""
     from scipy.optimize import nnls
 
     columns = np.vstack([-normals.T, excess / excess.max()])
-    weights, _ = nnls(columns, np.eye(len(columns))[-1])
-    active = weights > 0
-    return -np.linalg.lstsq(normals[active], excess[active])[0]
+    active = nnls(columns, np.eye(len(columns))[-1])[0] > 0
+    for _ in range(2):
+        x = x - np.linalg.lstsq(normals[active], normals[active] @ x - offsets[active])[0]
+    return x
