@@ -7,6 +7,7 @@ H(omega_k) = V(omega_k) + strength / (N - 1) sum_{l != k} g(omega_k - omega_l): 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from jaxtyping import Float
 from particles import random
 from particles.arrays import Array, as_float, as_omega, count, is_torch, namespace, positive
 from particles.energy import Energy, Sum
+from particles.riesz import Riesz
 from particles.targets import to_numpy
 
 METHODS = ("multinomial", "systematic")
@@ -50,6 +52,7 @@ def _external(omega: Float[Array, "*chain particle dim"], energy: Any) -> Float[
 
 def _pairwise(omega: Float[Array, "*chain particle dim"], energy: Any) -> Float[Array, "*chain particle"]:
     """Mean over l != k of twice the energy of the system (k, l), some rows k at a time."""
+    energy = replace(energy, method="direct") if isinstance(energy, Riesz) else energy  # two particles are no work for a tree
     xp, n = namespace(omega), omega.shape[-2]
     stacked = omega.reshape(-1, n, omega.shape[-1])
     if n == 1:

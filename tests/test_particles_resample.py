@@ -14,8 +14,10 @@ from particles import (
     Ball,
     CentredAlignment,
     Energy,
+    External,
     FullSpace,
     Langevin,
+    Pair,
     Quadratic,
     QuadraticTarget,
     Riesz,
@@ -29,11 +31,21 @@ RNG = np.random.default_rng(3)
 X = RNG.normal(size=(25, 3))
 Y = np.where(X[:, 0] * X[:, 1] > 0, 1, -1)
 OMEGA = RNG.normal(size=(7, 3))
-PAIRS = (Riesz(0, 0.7), Riesz("coulomb", 0.7, softening=0.1), Riesz(-1.3, 0.7, length=2.0), Riesz(0.5, 0.7, mirror=True))
+PAIRS = (
+    Riesz(0, 0.7),
+    Riesz("coulomb", 0.7, softening=0.1),
+    Riesz(-1.3, 0.7, length=2.0),
+    Riesz(0.5, 0.7, mirror=True),
+    Riesz(1, 0.7, truncation=1.5),
+    Riesz(1, 0.7, period=8.0),
+    Riesz(1, 0.7, method="tree", tolerance=1e-9),
+    Pair(lambda r: np.exp(-r), lambda r: -np.exp(-r), name="screened"),
+)
 EXTERNAL = (
     Quadratic([1.3, 0.4, 2.0], 0.2),
     Alignment(X, Y, "fourier", centre=False, scale=False),
     Alignment(X, Y, "softplus", batch_size=5),
+    External(lambda w: np.sin(w).sum(-1), np.cos, name="waves"),
 )
 
 
