@@ -66,7 +66,7 @@ class _Differentiable:
         return (values, slopes) if is_torch(at) else (values.numpy(), slopes.numpy())
 
     def _compare(self, at: Array, slopes: Array, shape: Any) -> None:
-        """ValueError unless central differences along one direction agree with the slopes in 99 % of the points where both are finite."""
+        """ValueError unless central differences along one direction agree with the slopes in 95 % of the points where both are finite."""
         eps = float(namespace(at).finfo(at.dtype).eps)
         per_row, size = at.shape != shape, float(abs(at).mean()) or 1.0
         direction = _direction(at) if per_row else at / size
@@ -77,7 +77,7 @@ class _Differentiable:
             numerical, noise = (high - low) / (2 * h), 10 * eps * (abs(high) + abs(low)) / h
             allowed = eps ** (1 / 6) * np.maximum(abs(numerical), abs(expected)) + noise + eps**0.5 * np.median(abs(expected))
             wrong = abs(numerical - expected) > allowed  # False where one is NaN or infinite: outside the function's domain
-        if wrong.sum() > 0.01 * wrong.size:
+        if wrong.sum() > 0.05 * wrong.size:  # a kink may lie within the step
             k = np.flatnonzero(wrong)[0]
             found = f"{expected.flat[k]:.6g} where differences of value give {numerical.flat[k]:.6g}"
             raise ValueError(f"{self.role} must be the derivative of value, got {found}, and so at {wrong.mean():.0%} of the points")
