@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from particles.arrays import Array, as_float, is_torch, namespace, positive
 from particles.domain import Box, Domain, FullSpace, norms, safe_norms, scale_rows
-from particles.random import Key, normal_like
+from particles.random import Key, normal_like, walk
 from particles.sampler import QUIET, Memory, Sampler, Value, at, checked, described
 
 SCHEMES = ("projected", "reflected", "shrunk")
@@ -116,10 +116,13 @@ class Langevin(Sampler):
 
     def advance(self, omega: Array, energy: Any, domain: Domain, key: Key, memory: Memory) -> tuple[Array, dict[str, Array], Memory]:
         """One step of `simulate`: the gradient, the noise of key = (seed, first chain's number, step), and `step`."""
-        gradient = energy.gradient(omega, key=key)
-        walls, memory = self._walls(domain, key[2], memory)
-        omega, info = self._step(omega, gradient, normal_like(key, omega), walls, key[2])
-        return omega, info, memory
+        gradient, step = energy.gradient(omega, key=key), key[2]
+        walls, memory = self._walls(domain, step, memory)
+        if self._guarded or is_torch(omega) or omega.dtype != np.float64:
+            moved, info = self._move(omega, gradient, normal_like(key, omega), step)
+        else:
+            moved, info = walk(key, omega, gradient, *self._scales(step)), {}
+        return *self._land(moved, info, omega, walls, step), memory
 
     def step(
         self,
@@ -152,7 +155,7 @@ class Langevin(Sampler):
         self._check_mobility(domain)
         walls, _ = self._walls(domain, step, {})
         with np.errstate(**QUIET):
-            moved, info = self._step(omega, gradient, noise, walls, step)
+            moved, info = self._land(*self._move(omega, gradient, noise, step), omega, walls, step)
         return moved, {name: info.get(name, _fraction(None, omega)) for name in self.fractions}
 
     def _walls(self, domain: Domain, step: int, memory: Memory) -> tuple[Domain, Memory]:
@@ -164,37 +167,40 @@ class Langevin(Sampler):
             memory = {"_distance": distance, "_walls": domain.erode(distance) if distance else domain}
         return memory["_walls"], memory
 
+    @property
+    def _guarded(self) -> bool:
+        """Whether the step is more than -eta grad + sqrt(2 eta / beta) xi."""
+        return not (self.clip is self.drift_cap is self.preconditioner is None)
+
     def _at(self, name: str, step: int) -> float:
         return at(getattr(self, name), step, name, infinite=name == "beta")
 
-    def _step(self, omega: Array, gradient: Array, noise: Array, walls: Domain, step: int) -> tuple[Array, dict[str, Array]]:
-        """`step` with the set to project on; fractions that are zero are left out, NumPy's warnings are the caller's to silence."""
-        info = {}
-        drift, capped = self._drift(gradient, step)
-        if capped is not None:
-            info["capped"] = _fraction(capped, omega)
-        moved = omega - drift
-        moved += self._diffusion(noise, step)
-        inside = walls.contains(moved)
-        if not _all(inside):
-            _require_finite(moved, omega, step)
-            info["projected"] = _fraction(~inside, omega)
-            moved = walls.reflect(moved) if self.scheme == "reflected" else walls.project(moved)
-        return moved, info
+    def _scales(self, step: int) -> tuple[float, float]:
+        """(eta, sqrt(2 eta / beta)): of the drift and of the noise."""
+        eta = self._at("step_size", step)
+        return eta, math.sqrt(2 * eta / self._at("beta", step))
 
-    def _drift(self, gradient: Array, step: int) -> tuple[Array, Array | None]:
-        """eta m grad after clip and cap, and which particles were capped (None: no particle)."""
+    def _move(self, omega: Array, gradient: Array, noise: Array, step: int) -> tuple[Array, dict[str, Array]]:
+        """The state before walls. Fractions that are zero are left out; NumPy's warnings are the caller's to silence."""
+        eta, sigma = self._scales(step)
         if self.clip is not None:
             gradient, _ = _shorten(gradient, self.clip)
-        drift = gradient * self._at("step_size", step)
+        drift, noise, capped = gradient * eta, noise * sigma, None
         if self.preconditioner is not None:
-            drift = drift * _like(self.preconditioner, drift)
-        return (drift, None) if self.drift_cap is None else _shorten(drift, self.drift_cap)
+            mobility = _like(self.preconditioner, drift)
+            drift, noise = drift * mobility, noise * mobility**0.5
+        if self.drift_cap is not None:
+            drift, capped = _shorten(drift, self.drift_cap)
+        return omega - drift + noise, {} if capped is None else {"capped": _fraction(capped, omega)}
 
-    def _diffusion(self, noise: Array, step: int) -> Array:
-        """sqrt(2 eta m / beta) xi; the mobility enters by its square root."""
-        noise = noise * math.sqrt(2 * self._at("step_size", step) / self._at("beta", step))
-        return noise if self.preconditioner is None else noise * _like(self.preconditioner, noise) ** 0.5
+    def _land(self, moved: Array, info: dict[str, Array], omega: Array, walls: Domain, step: int) -> tuple[Array, dict[str, Array]]:
+        """The state after walls; DivergenceError where there is none."""
+        inside = walls.contains(moved)
+        if _all(inside):
+            return moved, info
+        _require_finite(moved, omega, step)
+        moved = walls.reflect(moved) if self.scheme == "reflected" else walls.project(moved)
+        return moved, info | {"projected": _fraction(~inside, omega)}
 
     def extra_temperature(self, gradient: Array, other: Array, step: int) -> Array:
         """What the noise of minibatches adds to 1/beta, (chain,): eta/2 times the noise's mean square per coordinate.

@@ -30,7 +30,8 @@ _ULP = 2.0**-53
 @njit(inline="always")
 @typing.no_type_check
 def _philox(c0, c1, c2, c3, k0, k1):
-    """Ten rounds of Philox4x32; words are uint64 below 2^32."""
+    """Ten rounds of Philox4x32; words are whole numbers below 2^32."""
+    c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
     for _ in range(10):
         p0, p1 = _MULTIPLIER_0 * c0, _MULTIPLIER_1 * c2
         c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _WORD, (p0 >> _32) ^ c3 ^ k1, p0 & _WORD
@@ -45,19 +46,41 @@ def _bits53(high, low):
     return float(((high >> _5) << _26) | (low >> _6))
 
 
+@njit(inline="always")
+@typing.no_type_check
+def _normal_pair(block, step, chain, stream, k0, k1):
+    """Two normals of one block by Box and Muller; u in (0, 1], so log(0) cannot occur."""
+    a, b, e, f = _philox(block, step, chain, stream, k0, k1)
+    radius = math.sqrt(-2.0 * math.log((_bits53(a, b) + 1.0) * _ULP))
+    angle = 2.0 * math.pi * _ULP * _bits53(e, f)
+    return radius * math.cos(angle), radius * math.sin(angle)
+
+
 @njit(cache=True, nogil=True)
 @typing.no_type_check
 def _fill_normal(out, seed, chain, step, stream):
-    """Box-Muller over out (chain, number): one block gives two neighbours; u in (0, 1], so log(0) cannot occur."""
+    """Normals over out (chain, number)."""
     n, k0, k1 = out.shape[1], seed & _WORD, seed >> _32
     for c in range(out.shape[0]):
         for block in range((n + 1) // 2):
-            a, b, e, f = _philox(np.uint64(block), step, chain + np.uint64(c), stream, k0, k1)
-            radius = math.sqrt(-2.0 * math.log((_bits53(a, b) + 1.0) * _ULP))
-            angle = 2.0 * math.pi * _ULP * _bits53(e, f)
-            out[c, 2 * block] = radius * math.cos(angle)
+            first, second = _normal_pair(block, step, chain + c, stream, k0, k1)
+            out[c, 2 * block] = first
             if 2 * block + 1 < n:
-                out[c, 2 * block + 1] = radius * math.sin(angle)
+                out[c, 2 * block + 1] = second
+
+
+@njit(cache=True, nogil=True)
+@typing.no_type_check
+def _fill_walk(out, start, slope, eta, sigma, seed, chain, step, stream):
+    """out = (start - eta slope) + sigma normal over arrays (chain, number)."""
+    n, k0, k1 = out.shape[1], seed & _WORD, seed >> _32
+    for c in range(out.shape[0]):
+        for block in range((n + 1) // 2):
+            i = 2 * block
+            first, second = _normal_pair(block, step, chain + c, stream, k0, k1)
+            out[c, i] = (start[c, i] - eta * slope[c, i]) + sigma * first
+            if i + 1 < n:
+                out[c, i + 1] = (start[c, i + 1] - eta * slope[c, i + 1]) + sigma * second
 
 
 @njit(cache=True, nogil=True)
@@ -67,7 +90,7 @@ def _fill_uniform(out, seed, chain, step, stream):
     n, k0, k1 = out.shape[1], seed & _WORD, seed >> _32
     for c in range(out.shape[0]):
         for block in range((n + 1) // 2):
-            a, b, e, f = _philox(np.uint64(block), step, chain + np.uint64(c), stream, k0, k1)
+            a, b, e, f = _philox(block, step, chain + c, stream, k0, k1)
             out[c, 2 * block] = _ULP * _bits53(a, b)
             if 2 * block + 1 < n:
                 out[c, 2 * block + 1] = _ULP * _bits53(e, f)
@@ -101,14 +124,14 @@ def as_key(key: Any) -> Key:
     return int(key[0]), int(key[1]), int(key[2])
 
 
-def _words(key: Key, stream: int) -> tuple[np.uint64, ...]:
+def _words(key: Key, stream: int) -> tuple[np.uint64, int, int, int]:
     """(seed, chain, step, stream) as the kernels take them; ValueError when a part does not fit its counter word."""
     seed, chain, step = key if _plain(key) else as_key(key)
     if not 0 <= seed < 2**64:
         raise ValueError(f"key's seed must lie in [0, 2^64), got {seed!r}")
     if not (0 <= chain < 2**32 and 0 <= step < 2**32 and 0 <= stream < 2**32):
         raise ValueError(f"key's chain and step, and stream, must lie in [0, 2^32), got {chain!r}, {step!r}, {stream!r}")
-    return np.uint64(seed), np.uint64(chain), np.uint64(step), np.uint64(stream)
+    return np.uint64(seed), chain, step, stream
 
 
 def _plain(key: Any) -> bool:
@@ -129,6 +152,14 @@ def normal(key: Key, shape: tuple[int, ...], *, stream: int = NOISE) -> np.ndarr
     """
     out = np.empty(shape)
     _fill_normal(out.reshape(shape[0] if len(shape) == 3 else 1, -1), *_words(key, stream))
+    return out
+
+
+def walk(key: Key, omega: np.ndarray, gradient: np.ndarray, eta: float, sigma: float) -> np.ndarray:
+    """omega - eta gradient + sigma normal(key, omega.shape) of float64 arrays (chain, particle, dim), the same bits in one pass."""
+    out = np.empty(omega.shape)
+    flat = (len(omega), -1)
+    _fill_walk(out.reshape(flat), omega.reshape(flat), gradient.reshape(flat), eta, sigma, *_words(key, NOISE))
     return out
 
 

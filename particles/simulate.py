@@ -126,6 +126,8 @@ def simulate(
         raise ValueError(f"callback must be callable, got {callback!r}")
     omega = _start(omega, domain)
     first_chain = count(first_chain, "first_chain", least=0)
+    if first_chain + omega.shape[0] > 2**32:
+        raise ValueError(f"first_chain must leave room for {omega.shape[0]} chains below 2^32, got {first_chain}")
     model = _Model(energy, domain, sampler, random.key_from(rng), first_chain, count(save_every, "save_every"))
     n_frames = _n_frames(n_steps, save_every)
     sampler.check(domain, energy)

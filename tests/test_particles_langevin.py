@@ -193,6 +193,19 @@ def test_numpy_and_torch_agree(domain, scheme, dtype):
     assert info["capped"].min() > 0
 
 
+@pytest.mark.parametrize("scheme", ["projected", "reflected", "shrunk"])
+@pytest.mark.parametrize("beta", [4.0, math.inf])
+def test_advance_is_step_bit_for_bit(scheme, beta):
+    omega, ball, energy, key = arrays()[0] / 3, Ball(0.8, 2), Quadratic(1.3), (5, 2, 7)
+    omega = ball.project(omega)
+    sampler = Langevin(linear(0.1, 0.2, 10), beta, scheme=scheme)
+    moved, info, memory = sampler.advance(omega, energy, ball, key, sampler.begin(omega))
+    expected, full = sampler.step(omega, energy.gradient(omega), normal(key, omega.shape), ball, 7)
+    assert np.array_equal(moved, expected)
+    assert all(np.array_equal(info.get(name, 0 * value), value) for name, value in full.items())
+    assert not [name for name in memory if not name.startswith("_")]
+
+
 def test_inputs_are_not_written_to():
     inputs = arrays()
     for a in inputs:

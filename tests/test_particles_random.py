@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 from particles import random
@@ -39,6 +40,53 @@ def test_numbers_do_not_depend_on_how_many_are_drawn(dim):
     assert np.array_equal(random.normal((7, 2, 13), (101, dim)), many[0])
     assert np.array_equal(random.normal((7, 4, 13), (2, 101, dim)), many[2:])
     assert np.array_equal(random.normal((7, 3, 13), (17, dim)), many[1, :17])
+
+
+def test_uniforms_of_many_chains_are_those_of_each():
+    many = random.chain_uniform((7, 2, 13), 4, 11, stream=3)
+    for c in range(4):
+        assert np.array_equal(many[c], random.uniform((7, 2 + c, 13), 11, stream=3))
+        assert np.array_equal(many[c, :5], random.uniform((7, 2 + c, 13), 5, stream=3))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numpy_and_torch_draw_the_same_numbers(dtype):
+    omega = np.zeros((2, 5, 3), dtype)
+    drawn = random.normal_like((7, 2, 13), omega)
+    by_torch = random.normal_like((7, 2, 13), torch.from_numpy(omega))
+    assert drawn.dtype == dtype
+    assert by_torch.dtype == getattr(torch, dtype)
+    assert np.array_equal(by_torch.numpy(), drawn)
+    assert np.array_equal(drawn, random.normal((7, 2, 13), omega.shape).astype(dtype))
+
+
+@pytest.mark.parametrize("shape", [(1, 64, 2), (3, 5, 3), (2, 7, 1)])
+def test_a_walk_is_its_parts_bit_for_bit(shape):
+    omega, gradient = np.random.default_rng(0).normal(size=(2, *shape))
+    key = (2**63 + 5, 3, 2**31)
+    expected = omega - gradient * 0.37 + random.normal(key, shape) * 0.81
+    assert np.array_equal(random.walk(key, omega, gradient, 0.37, 0.81), expected)
+    spread = np.repeat(omega, 2, -1)[..., ::2]  # not contiguous
+    assert np.array_equal(random.walk(key, spread, gradient.swapaxes(0, 1).copy().swapaxes(0, 1), 0.37, 0.81), expected)
+
+
+def test_keys_may_hold_any_integers_and_end_where_the_counter_does():
+    assert np.array_equal(random.normal((np.int64(5), np.int32(2), np.uint8(3)), (4, 2)), random.normal((5, 2, 3), (4, 2)))
+    last = random.normal((2**64 - 1, 2**32 - 1, 2**32 - 1), (4, 2), stream=2**32 - 1)
+    assert np.isfinite(last).all()
+    assert not np.isclose(last, random.normal((2**64 - 1, 2**32 - 1, 2**31 - 1), (4, 2), stream=2**32 - 1)).any()
+
+
+def test_streams_are_named_and_different():
+    streams = (random.NOISE, random.MINIBATCH, random.VELOCITY, random.ACCEPTANCE, random.RESAMPLE, random.RANDOM_BATCH)
+    assert streams == (0, 1, 2, 3, 4, 5)  # what stored runs were made with
+    draws = np.stack([random.normal((3, 0, 9), (200, 1), stream=stream)[:, 0] for stream in streams])
+    assert abs(np.corrcoef(draws) - np.eye(6)).max() < 4.9 / np.sqrt(200)
+
+
+def test_a_companion_key_is_no_key_of_the_run():
+    assert random.companion((3, 4, 5)) == (3, 4, 5 + 2**31)
+    assert random.companion((3, 4, 2**32 - 1)) == (3, 4, 2**31 - 1)
 
 
 def test_every_part_of_the_key_matters():

@@ -692,6 +692,8 @@ def test_existing_store_is_refused_and_kept(tmp_path):
         ({"save_every": 0}, "save_every"),
         ({"rng": "seed"}, "rng"),
         ({"rng": -1}, "rng"),
+        ({"first_chain": -1}, "first_chain"),
+        ({"first_chain": 2**32 - 1}, "first_chain must leave room for 2 chains below 2.32, got 4294967295"),
         ({"sampler": Langevin(0.1, 1.0, preconditioner=[1, 2])}, "preconditioner"),
     ],
 )
