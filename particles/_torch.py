@@ -72,6 +72,7 @@ class _Differentiable(torch.autograd.Function):
         total, force = sums(x)
         ctx.save_for_backward(force)
         ctx.slope = slope
+        force = force.clone()  # the caller may scale it in place
         ctx.mark_non_differentiable(force)
         return total, force
 
@@ -83,7 +84,7 @@ class _Differentiable(torch.autograd.Function):
 
 
 def differentiable(x: torch.Tensor, sums: Callable, s: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """sums(x) = (total, force) of x and a reflection of x, as `pair_sums` gives them; the total carries torch's history."""
+    """sums(x) = (total, force) of x and its images, as `pair_sums` gives them; the total carries torch's history."""
     return _Differentiable.apply(x, sums, -2 * (abs(s) or 1.0))  # each pair is counted twice
 
 

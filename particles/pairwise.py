@@ -50,34 +50,39 @@ def riesz_sums(
         If distances or forces exceed the range of omega's dtype.
     """
     stacked = omega if omega.ndim == 3 else omega[None]
-    points, radius = stacked if length == 1 else stacked / length, None
-    if period is not None:
-        radius = circle_radius(period, omega) / length
-        points = on_circles(points, radius)
+    points = stacked if length == 1 else stacked / length
     _check_spread(points)
+    radius = None if period is None else circle_radius(period, omega) / length
+    n_coordinates = omega.shape[-1] * (1 if radius is None else 2)
+    method = choose(method, omega.shape[-2], n_coordinates, s, tolerance, softening=softening, truncation=truncation)
     floor2 = ((truncation or 0.0) / length) ** 2
-    sums = _summation(
-        choose(method, points, s, tolerance, exact=bool(truncation)), s, (softening / length) ** 2, floor2, tolerance, key, energy
-    )
-    total, force = _with_images(points, sums, s, mirror, radius)
-    gradient = force if radius is None else _pull_back(force, points, radius)
-    gradient = gradient * (-(abs(s) or 1.0) / length)
-    if not bool(abs(gradient).sum() < np.inf):
+    pair_sums = _summation(method, s, (softening / length) ** 2, floor2, tolerance, key, energy)
+    total, gradient = _with_images(points, pair_sums, s, mirror, radius)
+    gradient *= -(abs(s) or 1.0) / length
+    if not _size_below(gradient, math.inf):
         raise OverflowError(
             f"the Riesz force with s = {s} exceeds the range of {omega.dtype}; use softening, a length near the gap, or float64"
         )
     return (total, gradient) if omega.ndim == 3 else (total[0], gradient[0])
 
 
-def choose(method: str, points: Array, s: float, tolerance: float, *, exact: bool = False) -> str:
-    """The algorithm that "auto" stands for: direct sums unless another is faster and errs by at most `tolerance`."""
+def choose(
+    method: str, n: int, n_coordinates: int, s: float, tolerance: float, *, softening: float = 0.0, truncation: float | None = None
+) -> str:
+    """The algorithm: "auto" stands for direct sums unless another one is faster and errs by at most `tolerance`.
+
+    Raises ValueError where a method was asked for that does not serve so many coordinates (of which a torus has two per dimension).
+    """
+    if method == "direct" or (method == "auto" and (tolerance == 0 or truncation or n_coordinates > 3)):
+        return "direct"
+    if n_coordinates > 3:
+        raise ValueError(f"method {method!r} needs at most 3 coordinates (dim, or 2 dim with a period), got {n_coordinates}")
     if method != "auto":
         return method
-    if tolerance == 0 or exact:
-        return "direct"
     from particles.fast_sum import worthwhile
 
-    return worthwhile(points.shape[-2], points.shape[-1], s, tolerance) or "direct"
+    picked = worthwhile(n, n_coordinates, s, tolerance) or "direct"
+    return "tree" if picked == "fmm" and softening else picked
 
 
 def _summation(
@@ -112,17 +117,18 @@ def _chain_by_chain(one: Callable[[int, np.ndarray, np.ndarray], tuple[float, np
     return all_chains
 
 
-def _with_images(points: Array, sums: Callable[[Array, Array], Sums], s: float, mirror: bool, radius: Array | None) -> Sums:
-    """`sums` over the points and, with `mirror`, over the points and their images; torch can differentiate the total."""
+def _with_images(points: Array, pair_sums: Callable[[Array, Array], Sums], s: float, mirror: bool, radius: Array | None) -> Sums:
+    """`pair_sums` over the points and, with `mirror`, over the points and their images; torch can differentiate the total once."""
 
-    def both(x: Array) -> Sums:
-        total, force = sums(x, x)
+    def sums(x: Array) -> Sums:
+        x = x if radius is None else on_circles(x, radius)
+        total, force = pair_sums(x, x)
         if mirror:
-            more, mirrored = sums(x, _images(x, radius))
+            more, mirrored = pair_sums(x, _images(x, radius))
             total, force = total + more, force + mirrored
-        return total, force
+        return total, force if radius is None else _pull_back(force, x, radius)
 
-    return _backend(points).differentiable(points, both, s) if is_torch(points) else both(points)
+    return _backend(points).differentiable(points, sums, s) if is_torch(points) else sums(points)
 
 
 def _images(points: Array, radius: Array | None) -> Array:
@@ -152,7 +158,6 @@ def on_circles(points: Array, radius: Array) -> Array:
 def _pull_back(force: Array, points: Array, radius: Array) -> Array:
     """A force in the 2 dim coordinates as one along the circles."""
     dim = points.shape[-1] // 2
-    points = points.detach() if is_torch(points) else points
     return (force[..., dim:] * points[..., :dim] - force[..., :dim] * points[..., dim:]) / radius
 
 
@@ -179,11 +184,19 @@ def gaps(
 
 def _check_spread(points: Array) -> None:
     """Squared distances must be representable."""
-    largest = float(abs(points.detach() if is_torch(points) else points).max())
-    if not largest < (_LARGEST[points.dtype.itemsize] / (16 * points.shape[-1])) ** 0.5:
+    most = (_LARGEST[points.dtype.itemsize] / (16 * points.shape[-1])) ** 0.5
+    if not _size_below(points, most):
+        largest = float(abs(points.detach() if is_torch(points) else points).max())
         if np.isnan(largest):
             raise ValueError("omega must be finite, got NaN")
         raise OverflowError(f"omega is too large for squared distances in {points.dtype}: largest |omega| / length is {largest:.3g}")
+
+
+def _size_below(array: Array, limit: float) -> bool:
+    """Whether all entries are smaller in size; NaN is not. Where the sum of squares decides, one product is all that is done."""
+    if not is_torch(array):
+        return bool(np.vdot(array, array) < limit * limit or abs(array).max() < limit)
+    return bool(abs(array.detach()).max() < limit)
 
 
 def _backend(omega: Array) -> Any:

@@ -88,9 +88,11 @@ class Riesz(Energy):
 
     def choices(self, omega: Array) -> dict[str, str]:
         """{"riesz": the algorithm and back end that evaluate this omega}."""
-        dim = omega.shape[-1]
-        points = np.broadcast_to(0.0, (omega.shape[-2], dim if self.period is None else 2 * dim))
-        picked = choose(self.method, points, self.exponent(dim), self.tolerance, exact=self.truncation is not None)
+        n, dim = omega.shape[-2:]
+        coordinates = dim if self.period is None else 2 * dim
+        picked = choose(
+            self.method, n, coordinates, self.exponent(dim), self.tolerance, softening=self.softening, truncation=self.truncation
+        )
         return {self.term: f"{picked} ({'torch' if is_torch(omega) and picked == 'direct' else 'numba'})"}
 
     def value(self, omega: Array) -> Array:
@@ -107,7 +109,8 @@ class Riesz(Energy):
             method=method, tolerance=self.tolerance, key=key, energy=want_value,
         )  # fmt: skip
         pairs = max(n - 1, 1)
-        return total * (self.strength / (2 * n * pairs)), gradient * (self.strength / pairs)
+        gradient *= self.strength / pairs
+        return total * (self.strength / (2 * n * pairs)), gradient
 
     def diagnostics(self, omega: Array) -> dict[str, Array]:
         """coincident: pairs at distance 0; min_gap: smallest distance of a pair (with `mirror`, also of omega_k and -omega_l)."""

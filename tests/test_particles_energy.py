@@ -71,14 +71,6 @@ def test_gradients_of_data_energies(feature, shape):
         check(energy, omega)
 
 
-@pytest.mark.parametrize("s", [0, 0.5, 1, 1.5, 2, 2.5, math.pi, -0.5, -1, -1.5, 7, "coulomb"])
-@pytest.mark.parametrize("options", [{}, {"softening": 0.3}, {"length": 1.7, "mirror": True}, {"softening": 0.2, "mirror": True}], ids=str)
-def test_gradients_of_riesz_and_trap(s, options):
-    for shape in ((5, 3), (2, 4, 2), (2, 1), (3, 4)):
-        check(Riesz(s, 0.7, **options), 2 * particles(*shape), h=3e-5 if s == 7 else 1e-4)  # g_7 bends within a step of 1e-4
-    check(Riesz(s, 0.7, **options) + Quadratic(1.3, 0.2) + Quadratic([0.5, 0.0], [1.0, -2.0]), 2 * particles(3, 5, 2))
-
-
 def test_one_particle_feels_no_pair_energy():
     for s in (0, 1, -1, "coulomb"):
         for omega in (particles(1, 3), torch.tensor(particles(2, 1, 3))):
