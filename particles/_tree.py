@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit, prange
 
-from particles._numba import _JIT, _LN2, _LOGS, _row, _weights
+from particles._numba import _JIT, _LN2, _row, _weigh
 from particles._powers import log2
 
 _TINY = np.finfo(np.float64).tiny
@@ -27,15 +27,23 @@ _DIRECT = 16  # pairs of particles that cost as much as ... multiplications of a
 
 
 class Law(NamedTuple):
-    """The kernel: how `_numba` computes q^-(s/2 + 1), and the factor of its energies."""
+    """g_s: what `_numba` needs to compute q^-(s/2 + 1), and the factor of its energies."""
 
     s: float
     softening2: float
+    unit: float
     kind: int
     more: int
     high: float
     low: float
-    unit: float
+    logs: bool
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def numbers(law):
+    """The `kernel` of `_numba._weigh`; prange takes no tuple within a tuple."""
+    return law.kind, law.more, law.high, law.low, law.logs
 
 
 class Tree(NamedTuple):
@@ -321,7 +329,7 @@ def _kernel(q, law, out):
             for j in range(q.size):
                 out[j] = math.expm1(s * out[j]) / s
         return
-    _weights(q, out, _TINY, law.kind, law.more, law.high, law.low)
+    _weigh(q, out, _TINY, numbers(law))
     for j in range(q.size):
         out[j] *= q[j] / s
 
@@ -486,9 +494,9 @@ def _see_nodes(x, i, source, b, nodes, charge, law, q, w, out):
         shift = x[k, i] - source.low[k] - (2 * source.corner[b, k] + 1) * half
         for j in range(q.size):
             q[j] += (shift - half * nodes[k, j]) * (shift - half * nodes[k, j])
-    _weights(q, w, _TINY, law.kind, law.more, law.high, law.low)
+    _weigh(q, w, _TINY, numbers(law))
     energy = 0.0
-    if law.kind == _LOGS:
+    if law.logs:  # logarithms
         for j in range(q.size):
             energy += charge[j] * log2(q[j], 1.0)
     else:
@@ -515,7 +523,7 @@ def _leaf(target, source, c, pairs, basis, law, charge, local, constant, own, en
     for i in range(start, stop):
         me, out = column[i - start], np.zeros(5)
         mine[0, me], mine[1, me], mine[2, me] = target.points[0, i], target.points[1, i], target.points[2, i]
-        _row(mine, points, me, law.softening2, _TINY, law.kind, law.more, law.high, law.low, out)
+        _row(mine, points, me, law.softening2, _TINY, numbers(law), out)
         apart[i] = me >= n
         coincident = out[4] > (0 if me >= n else 1)
         for b in pairs[:, 1]:
