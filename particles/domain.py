@@ -201,27 +201,29 @@ class Ball(Walls):
         eps = float(namespace(omega).finfo(omega.dtype).eps)
         return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
 
-    def _outer_norms(self, omega: Array) -> Array:
-        """|w|, or radius where that is larger: never 0."""
-        return namespace(omega).clip(safe_norms(omega), self.radius, None)
+    def _outer_norms(self, omega: Array, inside: Array) -> Array:
+        """|w| of the particles outside, also where its square overflows, and radius for the others: never 0. ValueError unless finite."""
+        radii = norms(omega)
+        if not bool(namespace(radii).isfinite(radii).all()):
+            require_finite(omega)
+            radii = safe_norms(omega)
+        return namespace(radii).where(inside, self.radius, radii)
 
     def project(self, omega: Array) -> Array:
         """w radius / |w| for the particles outside."""
         omega = as_points(omega, self.dim)
-        require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
-        return _where(~inside, scale_rows(omega, self.radius / self._outer_norms(omega)), omega)
+        return scale_rows(omega, self.radius / self._outer_norms(omega, inside))  # times exactly 1 inside
 
     def reflect(self, omega: Array) -> Array:
         """w (2 radius / |w| - 1) for the particles outside, repeated until inside: a triangle wave of |w| along w's direction."""
         omega = as_points(omega, self.dim)
-        require_finite(omega)
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
-        radii = self._outer_norms(omega)
+        radii = self._outer_norms(omega, inside)
         folded = self.radius - abs(namespace(omega).remainder(radii + self.radius, 4 * self.radius) - 2 * self.radius)
         return _where(~inside, scale_rows(omega, folded / radii), omega)
 
