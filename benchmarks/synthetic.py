@@ -20,6 +20,7 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from experiments import plots
+from experiments.coulomb_claims import claims
 from experiments.coulomb_synthetic import READINGS, Config, run
 from experiments.coulomb_tables import METHODS, section
 from experiments.report import Section, Table, figure_bytes, machine
@@ -36,7 +37,10 @@ FULL = {
     "runtime": Config(part="runtime"),
 }
 TINY = {"n_seeds": 2, "n_steps": 10, "n_particles": 20, "n_fresh": 200, "sizes": (100, 150), "sigmas": (0.1, 1.0), "tasks": ("ring3",)}
-FIGURES = ("synthetic_accuracy.png", "synthetic_cost.png")
+FIGURES = {  # file -> what it shows
+    "synthetic_accuracy.png": "accuracy of every method against the noise, and what the repulsion brings at the paper's settings",
+    "synthetic_cost.png": "accuracy against the number of features, and seconds of a fit against the number of rows",
+}
 LEAD = (
     "Every method on the labels of appendix F.1 of the Coulomb paper (arXiv 2607.23869), then on tasks whose relevant directions are "
     "hidden. The paper gives its results as figures without numbers, and does not state the dimension of the data; it is 5 here unless "
@@ -60,14 +64,15 @@ def results(configs: Mapping[str, Config]) -> dict[str, xr.Dataset]:
     return found
 
 
-def text(found: Mapping[str, xr.Dataset], findings: str = "") -> str:
+def text(found: Mapping[str, xr.Dataset]) -> str:
     """The page as Markdown."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     facts = "\n".join(f"| {key} | {value} |" for key, value in machine().items())
     head = f"# The Coulomb paper's synthetic benchmark\n\n{LEAD}\n\nMeasured by `python -m benchmarks.synthetic` on {today}, one thread."
-    images = "\n\n".join(f"![{name}](images/{name})" for name in FIGURES)
+    said = claims(*(found[name] for name in ("noise", "lambda", "budget", "runtime", "tasks")))
+    images = "\n\n".join(f"![{alt}](images/{name})" for name, alt in FIGURES.items())
     parts = [_section(section(ds)) for ds in found.values()]
-    return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", findings, images, *parts]) + "\n"
+    return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", "## What this says", *said, images, *parts]) + "\n"
 
 
 def _section(part: Section) -> str:
@@ -82,11 +87,9 @@ def _table(table: Table) -> str:
 
 
 def main() -> int:
-    """Run all, write the page and the figures; the text about the findings already in the page is kept."""
+    """Run all; print (quick) or write the page and the figures."""
     quick = "--quick" in sys.argv[1:]
-    configs = {name: replace(config, **(TINY if quick else {"store": str(STORE)})) for name, config in FULL.items()}
-    found = results(configs)
-    page = HERE / "SYNTHETIC.md"
+    found = results({name: replace(config, **(TINY if quick else {"store": str(STORE)})) for name, config in FULL.items()})
     if quick:
         print(text(found))
         return 0
@@ -97,15 +100,8 @@ def main() -> int:
     (HERE / "images").mkdir(exist_ok=True)
     for name, picture in zip(FIGURES, pictures):
         (HERE / "images" / name).write_bytes(figure_bytes(picture))
-    page.write_text(text(found, _findings(page)), encoding="utf-8")
+    (HERE / "SYNTHETIC.md").write_text(text(found), encoding="utf-8")
     return 0
-
-
-def _findings(page: Path) -> str:
-    """The section "What this says" of the present page, which is written by hand."""
-    old = page.read_text(encoding="utf-8") if page.exists() else ""
-    start = old.find("## What this says")
-    return "## What this says\n\nTo be written from the tables below." if start < 0 else old[start : old.index("\n\n![", start)]
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics.pairwise import rbf_kernel
 
-from experiments import baselines, coulomb_synthetic, coulomb_tables, plots, report, sections
+from experiments import baselines, coulomb_claims, coulomb_synthetic, coulomb_tables, plots, report, sections
 from experiments.coulomb_synthetic import METHODS, PARTS, READINGS, Config, draw, logit, run
 from particles.features import FourierPhase
 
 TINY = {"n": 60, "n_features": 20, "n_particles": 15, "n_steps": 4, "n_fresh": 50, "n_seeds": 2, "sigmas": (0.1, 10.0)}
 PARTS_TINY = {
     "noise": Config(**TINY, methods=("bayes", "majority", "logistic", "svm", "rff", "mkl", "paper", "particles")),
-    "lambda": Config(**TINY, part="lambda", lambdas=(0.0, 0.5)),
+    "lambda": Config(**TINY, part="lambda", lambdas=(0.0, 0.5, 1.0)),
     "budget": Config(**TINY, part="budget", budgets=(16, 64, 256), methods=("rff", "particles")),
     "tasks": Config(**TINY, part="tasks", dim=6, tasks=("ring3", "iso"), methods=("svm", "particles")),
     "runtime": Config(**TINY, part="runtime", sizes=(40, 60), methods=("logistic", "svm", "mkl")),
@@ -149,6 +149,19 @@ def test_combined_figures_show_a_line_for_each_method(datasets):
     assert left.get_xscale() == "log"
     assert len(left.get_lines()) == 7  # all methods but the most frequent label
     assert len(plots.figure_coulomb_cost(datasets["budget"], datasets["runtime"], coulomb_tables.METHODS).axes) == 3
+
+
+def test_every_claim_gets_its_numbers(datasets):
+    full = run(Config(**TINY | {"sigmas": (0.1, 1e3)}))
+    said = coulomb_claims.claims(full, datasets["lambda"], datasets["budget"], datasets["runtime"], datasets["tasks"])
+    assert len(said) == 7
+    assert all(sentence.startswith("**") and sentence.endswith(".") for sentence in said)
+    assert "nan" not in " ".join(said)
+    assert "our particles against importance sampling" in said[0]
+    full["fresh_accuracy"].loc[{"method": "paper"}] = 1.0
+    said = coulomb_claims.claims(full, datasets["lambda"], datasets["budget"], datasets["runtime"], datasets["tasks"])
+    assert "paper's particles, lambda .5 against random features, gamma .5: better" in said[0]
+    assert "(paper's particles, lambda .5)" in said[2]
 
 
 def test_every_method_fits_and_repeats_bit_for_bit():
