@@ -10,28 +10,31 @@ from __future__ import annotations
 
 import math
 import typing
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numba
 import numpy as np
-from numba import njit, prange
+from jaxtyping import Float
+from numba import njit
 from numba.extending import intrinsic
 
 from particles._numba import _JIT
 
 _TILE = 256
 _BLOCK = 16  # particles that share a tile while it is in the nearest cache: one task of a thread
-_SMALL = 1e5  # row-particle pairs below which starting threads costs more than it saves
+_SMALL = 3e5  # row-particle pairs below which starting threads costs more than it saves
 _LARGEST = 1e5  # phases beyond it are left to math.sin and math.cos
-# pi/2 in three parts, 2/pi, and the minimax polynomials of fdlibm (Sun Microsystems 1993) on [-pi/4, pi/4]
-_HALF_PI = {
-    np.dtype(np.float64): (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33),
+# pi/2 in three parts; Chebyshev fits of (sin r / r - 1) / r^2 and (cos r - 1 + r^2 / 2) / r^4 in r^2 on [0, (pi/4)^2]
+_HALF_PI: dict[np.dtype, tuple[float, ...]] = {
+    np.dtype(np.float64): (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
     np.dtype(np.float32): (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
 }
-_SINE = (-1.66666666666666324348e-01, 8.33333333332248946124e-03, -1.98412698298579493134e-04, 2.75573137070700676789e-06,
-         -2.50507602534068634195e-08, 1.58969099521155010221e-10)  # fmt: skip
-_COSINE = (4.16666666666666019037e-02, -1.38888888888741095749e-03, 2.48015872894767294178e-05, -2.75573143513906633035e-07,
-           2.08757232129817482790e-09, -1.13596475577881948265e-11)  # fmt: skip
-_TABLES = {dtype: np.array((*parts, 2 / math.pi, *_SINE, *_COSINE), dtype) for dtype, parts in _HALF_PI.items()}
+_SINE = (-0.16666666666666666, 0.0083333333333307, -0.00019841269836387345, 2.755731591191116e-06, -2.5051092507061385e-08,
+         1.59153232122714e-10)  # fmt: skip
+_COSINE = (0.041666666666666664, -0.0013888888888887241, 2.4801587298533456e-05, -2.755731715246704e-07, 2.087612165887116e-09,
+           -1.1380876948169717e-11)  # fmt: skip
+_TABLES = {dtype: np.array((*parts, 2 / math.pi, *_SINE, *_COSINE)).astype(dtype) for dtype, parts in _HALF_PI.items()}
 
 
 @intrinsic
@@ -164,31 +167,37 @@ def _fold(sums, moments, phase, gradient):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _block(x, factor, omega, size, phase, far, table, values, gradient):
-    """values (particle,) and half the gradient (particle, dim) for a few particles; x (dim, row), factor (target, row).
+def _block(task, x, factor, omega, size, phase, far, table, values, gradient):
+    """values (chain, particle) and half the gradient (chain, particle, dim) of one task: a chain's next _BLOCK particles.
 
-    `size` rows make a group; `far` says which particles can meet a phase beyond _LARGEST.
+    x (data, dim, row) and factor (data, target, row) of one chain or of each; `size` rows make a group; `far` says which particles can
+    meet a phase beyond _LARGEST.
     """
-    n, targets, particles, dim = x.shape[1], factor.shape[0], omega.shape[0], omega.shape[1]
-    sums, moments = np.zeros((particles, targets, 2)), np.zeros((particles, targets, 2, dim))
-    z, s, c, u, v = (np.empty(_TILE, x.dtype), np.empty(_TILE, x.dtype), np.empty(_TILE, x.dtype), np.empty(_TILE, x.dtype),
-                     np.empty(_TILE, x.dtype))  # fmt: skip
+    blocks = (omega.shape[1] + _BLOCK - 1) // _BLOCK
+    chain = task // blocks
+    first = _BLOCK * (task - chain * blocks)
+    x, factor = x[chain if x.shape[0] > 1 else 0], factor[chain if x.shape[0] > 1 else 0]
+    omega, far, values, gradient = omega[chain, first:], far[chain, first:], values[chain, first:], gradient[chain, first:]
+    n, targets, particles = x.shape[1], factor.shape[0], min(_BLOCK, omega.shape[0])
+    sums, moments = np.zeros((particles, targets, 2)), np.zeros((particles, targets, 2, omega.shape[1]))
+    rows = np.empty((5, _TILE), x.dtype)
     for start in range(0, n, _TILE):
         stop = min(start + _TILE, n)
-        width = stop - start
+        z, s, c, u, v = (rows[0, : stop - start], rows[1, : stop - start], rows[2, : stop - start], rows[3, : stop - start],
+                         rows[4, : stop - start])  # fmt: skip
         for k in range(particles):
-            _phases(x, omega[k], slice(start, stop), z[:width])
-            _sincos(z[:width], s[:width], c[:width], table)
+            _phases(x, omega[k], slice(start, stop), z)
+            _sincos(z, s, c, table)
             if far[k]:
-                _large_sincos(z[:width], s[:width], c[:width])
+                _large_sincos(z, s, c)
             at = start
             while at < stop:
                 end = min(stop, (at // size + 1) * size)
                 here, columns = slice(at - start, end - start), slice(at, end)
                 for t in range(targets):
-                    first, second = _weights(factor[t, columns], s[here], c[here], phase, u[here], v[here])
-                    sums[k, t, 0] += first
-                    sums[k, t, 1] += second
+                    one, two = _weights(factor[t, columns], s[here], c[here], phase, u[here], v[here])
+                    sums[k, t, 0] += one
+                    sums[k, t, 1] += two
                     _moments(x, columns, u[here], v[here], moments[k, t])
                 if end % size == 0:
                     values[k] += _fold(sums[k], moments[k], phase, gradient[k])
@@ -197,28 +206,16 @@ def _block(x, factor, omega, size, phase, far, table, values, gradient):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _task(task, x, factor, omega, size, phase, far, table, values, gradient):
-    """`_block` for the task's chain and particles."""
-    blocks = (omega.shape[1] + _BLOCK - 1) // _BLOCK
-    chain = task // blocks
-    data, first = chain if x.shape[0] > 1 else 0, _BLOCK * (task - chain * blocks)
-    part = slice(first, first + _BLOCK)
-    out = values[chain, part], gradient[chain, part]
-    _block(x[data], factor[data], omega[chain, part], size, phase, far[chain, part], table, out[0], out[1])
+def _blocks(first, last, x, factor, omega, size, phase, far, table, values, gradient):
+    for task in range(first, last):
+        _block(task, x, factor, omega, size, phase, far, table, values, gradient)
 
 
-@njit(**_JIT)
-@typing.no_type_check
-def _serial(tasks, x, factor, omega, size, phase, far, table, values, gradient):
-    for task in range(tasks):
-        _task(task, x, factor, omega, size, phase, far, table, values, gradient)
-
-
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _parallel(tasks, x, factor, omega, size, phase, far, table, values, gradient):
-    for task in prange(tasks):
-        _task(task, x, factor, omega, size, phase, far, table, values, gradient)
+def _in_threads(tasks: int, threads: int, arguments: tuple) -> None:
+    """All tasks, shared out evenly; Python's threads, because numba's would take longer to compile than everything else."""
+    bounds = [tasks * i // threads for i in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda part: _blocks(*part, *arguments), pairwise(bounds)))
 
 
 def sincos(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -235,7 +232,12 @@ def _planes(rows: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(rows.reshape(-1 if rows.ndim == 4 else 1, rows.shape[-3] * rows.shape[-2], rows.shape[-1]).swapaxes(-1, -2))
 
 
-def alignment_sums(x: np.ndarray, factor: np.ndarray, omega: np.ndarray, phase: bool) -> tuple[np.ndarray, np.ndarray]:
+def alignment_sums(
+    x: Float[np.ndarray, "*own group member dim"],
+    factor: Float[np.ndarray, "*own group member target"],
+    omega: Float[np.ndarray, "chain particle pd"],
+    phase: bool,
+) -> tuple[Float[np.ndarray, " chain"], Float[np.ndarray, "chain particle pd"]]:
     """(S (chain,) float64, dS/domega (chain, particle, pd)), S = sum_{i != j in a group} T_ij sum_k phi_k(x_i) . phi_k(x_j).
 
     x ([chain,] group, member, dim), factor ([chain,] group, member, n_targets) with T = F F^T, padded rows zero in factor;
@@ -248,8 +250,12 @@ def alignment_sums(x: np.ndarray, factor: np.ndarray, omega: np.ndarray, phase: 
     far = (np.abs(omega) * np.abs(planes).max(-1)[:, None]).sum(-1) > _LARGEST
     values, gradient = np.zeros(omega.shape[:2]), np.zeros(omega.shape)
     tasks = omega.shape[0] * -(-omega.shape[1] // _BLOCK)
-    run = _serial if values.size * planes.shape[-1] < _SMALL or numba.get_num_threads() == 1 else _parallel
-    run(tasks, planes, labels, np.ascontiguousarray(omega), size, phase, far, _TABLES[x.dtype], values, gradient)
+    threads = min(tasks, numba.get_num_threads()) if values.size * planes.shape[-1] > _SMALL else 1
+    arguments = (planes, labels, np.array(omega, order="C"), size, phase, far, _TABLES[x.dtype], values, gradient)
+    if threads == 1:
+        _blocks(0, tasks, *arguments)
+    else:
+        _in_threads(tasks, threads, arguments)
     total = values.sum(1)
     if phase:
         return 2 * total, (4 * gradient).astype(omega.dtype)

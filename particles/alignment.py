@@ -1,7 +1,7 @@
 """Energies that labelled data make: how well the kernel of the particles agrees with a target.
 
-`Alignment` is linear in the particles' measure (an external potential); `QuadraticTarget` and `CentredAlignment` are not: particles
-interact through the kernel. Targets are low-rank factors (`particles.targets`), so labels never cost n x n memory.
+`Alignment` is linear in the particles' measure (an external potential); `ManyBodyAlignment`, `QuadraticTarget` and `CentredAlignment` are
+not: particles interact through the kernel. Targets are low-rank factors (`particles.targets`), so labels never cost n x n memory.
 """
 
 from __future__ import annotations
@@ -206,9 +206,16 @@ class QuadraticTarget(_DataEnergy):
 
 
 class CentredAlignment(_DataEnergy):
-    """H = -CKA = -<T, K_c> / (||T|| ||K_c||), T from labels, K_c the kernel of centred features (Cortes, Mohri, Rostamizadeh 2012).
+    """H = -CKA = -<T, K_c> / (||T||_F ||K_c||_F): centred and normalised kernel-target alignment (Cortes, Mohri, Rostamizadeh 2012).
 
-    Normalised, so not linear in the measure: particles interact through it. Known to over-fit when used alone.
+    T = F F^T of labels, K_c the kernel of features centred over the n rows; H lies in [-1, 0] and does not see the kernel's scale. Unlike
+    `Alignment` it keeps the diagonal, and its denominator couples all particles: it is not linear in the measure. Known to over-fit
+    when used alone, since narrow kernels shrink the denominator.
+
+    Parameters
+    ----------
+    x (n, dim), y : as in `Alignment`, always centred. feature : any feature or its name.
+
     Raises ValueError on inputs that do not fit, FloatingPointError where all centred features vanish.
     """
 

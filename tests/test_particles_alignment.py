@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import alignment as benchmark
 from particles import naive
 from particles._fourier import alignment_sums, sincos
 from particles.alignment import Alignment, CentredAlignment, ManyBodyAlignment, QuadraticTarget
@@ -331,3 +332,20 @@ def test_descent_finds_a_better_kernel(kind, feature):
         steps = simulate(start, energy, Ball(4.0, start.shape[1]), Langevin(2.0, math.inf), n_steps=150, save_every=150, rng=0)
         drops.append(float(energy.value(start)) - float(energy.value(steps["omega"].values[0, -1])))
     assert drops[0] > 3 * drops[1] > 0
+
+
+@pytest.mark.parametrize("name", FOURIER)
+def test_benchmark_compares_the_same_computation(name):
+    x, y, omega = benchmark.problem(name, np.float64, n_rows=300)
+    ends = [benchmark.repeat(make(x, y, name), omega[:20], 10) for make in (benchmark.ours, benchmark.autograd)]
+    assert np.abs(ends[0] - omega[:20]).max() > 0.1
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", benchmark.BARS)
+@pytest.mark.parametrize("name", FOURIER)
+def test_alignment_step_beats_autograd_by_the_stated_factor(name, dtype):
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+    assert benchmark.compare(name, dtype, 10)[0]["passed"]
