@@ -268,14 +268,18 @@ for name, model in MODELS.items():
 """
 
 
-def test_a_new_process_continues_to_the_same_bits(tmp_path):
+@pytest.mark.parametrize("where", ["here", pytest.param("new process", marks=pytest.mark.slow)])
+def test_a_restart_continues_to_the_same_bits(tmp_path, where):
     """Generators, minibatch and batch orders, annealing time, tuned step sizes and caches that a checkpoint forgets."""
     scope: dict = {}
     exec(MODELS, scope)
     start = 0.5 * Ball(1.0, 2).sample(2 * 9, 0).reshape(2, 9, 2)
     for name, model in scope["MODELS"].items():
         simulate(start, *model, n_steps=10, save_every=2, rng=8, store=tmp_path / name)
-    subprocess.run([sys.executable, "-c", CONTINUE, MODELS, str(tmp_path)], check=True)
+    if where == "new process":
+        subprocess.run([sys.executable, "-c", CONTINUE, MODELS, str(tmp_path)], check=True)
+    for name, model in scope["MODELS"].items():
+        resume(tmp_path / name, *model, n_steps=24)
     for name, model in scope["MODELS"].items():
         whole, continued = simulate(start, *model, n_steps=24, save_every=2, rng=8), open_trajectory(tmp_path / name)
         for variable in whole.data_vars:
