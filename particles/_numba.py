@@ -25,6 +25,7 @@ _FAST = {"reassoc", "contract", "nsz", "arcp", "afn"}
 _JIT = {"cache": True, "error_model": "numpy", "fastmath": _FAST, "nogil": True}
 _INLINE = {"error_model": "numpy", "fastmath": _FAST, "forceinline": True}
 _TILE, _LONG_TILE = 256, 1024
+_BLOCK = 16  # rows of one task; a multiple of 4
 _SMALL = 3e5  # pair-dimensions below which starting threads costs more than it saves
 _LN2 = math.log(2.0)
 _TINY = {kind.itemsize: float(np.finfo(kind).tiny) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
@@ -71,7 +72,7 @@ def _three_dimensions(x, y, i, start, stop, softening2, floor, kind, kernel, out
     out[0] += f
     out[1] += g
     out[2] += h
-    out[3] += energy
+    out[3] += zero if kernel[4] else energy
     out[4] += skipped
 
 
@@ -92,21 +93,33 @@ def _logs(x, y, i, start, stop, softening2, floor):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _row(x, y, i, softening2, floor, kernel, out):
-    """`_three_dimensions` over all columns, compiled once for each kind."""
-    n, kind, logs = y.shape[1], kernel[0], 0.0
+def _rows(x, y, first, size, softening2, floor, kernel, out):
+    """`_three_dimensions` for a block of rows and all columns: out (size, 5). Compiled once for each kind, chosen outside the loops."""
+    n, kind = y.shape[1], kernel[0]
     for start in range(0, n, _LONG_TILE):
         stop = min(start + _LONG_TILE, n)
         if kind == _ROOT:
-            _three_dimensions(x, y, i, start, stop, softening2, floor, _ROOT, kernel, out)
+            for a in range(size):
+                _three_dimensions(x, y, first + a, start, stop, softening2, floor, _ROOT, kernel, out[a])
         elif kind == _INVERSE:
-            _three_dimensions(x, y, i, start, stop, softening2, floor, _INVERSE, kernel, out)
+            for a in range(size):
+                _three_dimensions(x, y, first + a, start, stop, softening2, floor, _INVERSE, kernel, out[a])
         elif kind == _QUARTER:
-            _three_dimensions(x, y, i, start, stop, softening2, floor, _QUARTER, kernel, out)
+            for a in range(size):
+                _three_dimensions(x, y, first + a, start, stop, softening2, floor, _QUARTER, kernel, out[a])
         else:
-            _three_dimensions(x, y, i, start, stop, softening2, floor, _REAL, kernel, out)
-        logs += _logs(x, y, i, start, stop, softening2, floor) if kernel[4] else 0.0
-    out[3] = logs if kernel[4] else out[3]
+            for a in range(size):
+                _three_dimensions(x, y, first + a, start, stop, softening2, floor, _REAL, kernel, out[a])
+        if kernel[4]:
+            for a in range(size):
+                out[a, 3] += _logs(x, y, first + a, start, stop, softening2, floor)
+
+
+@njit(**_JIT)
+@typing.no_type_check
+def _row(x, y, i, softening2, floor, kernel, out):
+    """`_rows` for one row, out (5,)."""
+    _rows(x, y, i, 1, softening2, floor, kernel, out.reshape(1, 5))
 
 
 @njit(**_JIT)
@@ -219,19 +232,19 @@ def _tiles(x, y, first, softening2, floor, kernel, out):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _four_rows(x, y, first, softening2, floor, cost, kernel, out, energy, force):
-    """Fill energy[first:first+4] and force[first:first+4] with the sums over all other particles.
+def _block(x, y, first, softening2, floor, cost, kernel, out, energy, force):
+    """Fill the next _BLOCK entries of energy and force with the sums over all other particles.
 
     energy: sum of w q (of log2 q), and `cost` for each pair with q < floor. force: sum of w (x - y) over the others. out: room.
     """
     n, dim = force.shape
-    size = min(4, n - first)
+    size = min(_BLOCK, n - first)
     out[:] = 0
     if x.shape[0] == 3:
-        for a in range(size):
-            _row(x, y, first + a, softening2, floor, kernel, out[a])
+        _rows(x, y, first, size, softening2, floor, kernel, out)
     else:
-        _tiles(x, y, first, softening2, floor, kernel, out)
+        for a in range(0, size, 4):
+            _tiles(x, y, first + a, softening2, floor, kernel, out[a : a + 4])
     for a in range(size):
         force[first + a] = out[a, :dim]
         skipped = out[a, -1] - 1
@@ -241,20 +254,20 @@ def _four_rows(x, y, first, softening2, floor, cost, kernel, out, energy, force)
 @njit(**_JIT)
 @typing.no_type_check
 def _serial(x, y, softening2, floor, cost, kernel, energy, force):
-    out = np.empty((4, x.shape[1] + 2))
+    out = np.empty((_BLOCK, x.shape[1] + 2))
     for c in range(x.shape[0]):
-        for first in range(0, x.shape[2], 4):
-            _four_rows(x[c], y[c], first, softening2, floor, cost, kernel, out, energy[c], force[c])
+        for first in range(0, x.shape[2], _BLOCK):
+            _block(x[c], y[c], first, softening2, floor, cost, kernel, out, energy[c], force[c])
 
 
 @njit(parallel=True, **_JIT)
 @typing.no_type_check
 def _parallel(x, y, softening2, floor, cost, kernel, energy, force):
-    blocks = (x.shape[2] + 3) // 4
+    blocks = (x.shape[2] + _BLOCK - 1) // _BLOCK
     for task in prange(x.shape[0] * blocks):
         c = task // blocks
-        out = np.empty((4, x.shape[1] + 2))
-        _four_rows(x[c], y[c], 4 * (task - c * blocks), softening2, floor, cost, kernel, out, energy[c], force[c])
+        out = np.empty((_BLOCK, x.shape[1] + 2))
+        _block(x[c], y[c], _BLOCK * (task - c * blocks), softening2, floor, cost, kernel, out, energy[c], force[c])
 
 
 @njit(**_JIT)

@@ -11,6 +11,7 @@ from particles.arrays import Array, as_omega, flag, is_torch, positive, real
 from particles.energy import Energy
 from particles.pairwise import METHODS, choose, gaps, riesz_sums
 from particles.random import Key
+from particles.targets import sum64
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class Riesz(Energy):
 
     def _sums(self, omega: Array, method: str, key: Key | None, want_value: bool) -> tuple[Array, Array]:
         n, s = omega.shape[-2], self.exponent(omega.shape[-1])
+        if self.strength == 0:
+            nothing = omega * 0.0
+            return sum64(nothing, (-2, -1)), nothing
         total, gradient = riesz_sums(
             omega, s, softening=self.softening, length=self.length, mirror=self.mirror, truncation=self.truncation, period=self.period,
             method=method, tolerance=self.tolerance, key=key, energy=want_value,

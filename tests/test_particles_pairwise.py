@@ -8,12 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import mpmath
 import numba
 import numpy as np
 import pytest
 import torch
 
-from particles import _numba, _torch, naive
+from particles import _numba, _powers, _torch, naive
 from particles.pairwise import gaps, riesz_sums
 
 EXPONENTS = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, np.pi, 7.0, 62.0, -0.5, -1.0, -1.5, -np.sqrt(2)]
@@ -207,6 +208,67 @@ def test_threads_change_no_bit(dtype, s, dim):
     for other_rows, other_force in results:
         np.testing.assert_array_equal(other_rows, rows)
         np.testing.assert_array_equal(other_force, force)
+
+
+def test_one_two_and_four_threads_give_the_same_bits():
+    code = (
+        "import hashlib, numba, numpy as np\n"
+        "from particles.pairwise import riesz_sums\n"
+        "omega = np.random.default_rng(0).normal(size=(2, 601, 3))\n"
+        "bits = set()\n"
+        "for threads in (1, 2, 4):\n"
+        "    numba.set_num_threads(threads)\n"
+        "    for _ in range(3):\n"
+        "        total, gradient = riesz_sums(omega, 1.0)\n"
+        "        bits.add(hashlib.sha256(total.tobytes() + gradient.tobytes()).hexdigest())\n"
+        "print(len(bits))\n"
+    )
+    env = os.environ | {"NUMBA_NUM_THREADS": "4"}
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.strip() == "1"
+
+
+@pytest.mark.parametrize("dim", [2, 5])
+def test_fast_paths_equal_the_generic_one(dim, monkeypatch):
+    omega = cloud(2, 70, dim)
+    fast = {s: riesz_sums(omega, s) for s in (0.0, 0.5, 1.0, 1.5, 2.0, 4.0)}
+    monkeypatch.setattr(_numba, "_FAST_PATHS", {})
+    _numba.kernel_of.cache_clear()
+    try:
+        for s, (total, gradient) in fast.items():
+            assert _numba.kernel_of(s, omega.dtype, True)[1][0] == _numba._REAL
+            generic = riesz_sums(omega, s)
+            assert relative(generic[1], gradient) < 1e-13
+            if s:
+                np.testing.assert_allclose(generic[0], total, rtol=1e-13)
+    finally:
+        _numba.kernel_of.cache_clear()
+
+
+@numba.njit
+def evaluate_powers(x, high, low, one, half):
+    power, log = np.empty_like(x), np.empty_like(x)
+    for i in range(x.size):
+        power[i], log[i] = _powers.power(x[i], high, low, one, half), _powers.log2(x[i], one)
+    return power, log
+
+
+@pytest.mark.parametrize(("dtype", "digits"), [(np.float64, 1e-15), (np.float32, 5e-7)])
+@pytest.mark.parametrize("exponent", [-1.65, -(np.pi / 2 + 1), -0.25, -1.0, -2.5, -3.3])
+def test_polynomial_powers_and_logarithms(dtype, digits, exponent):
+    """Over the whole range of normal numbers, against 30 digits; results beyond the range are 0 and infinity."""
+    limits, rng = np.finfo(dtype), np.random.default_rng(0)
+    wide = 2.0 ** rng.uniform(np.log2(float(limits.tiny)), 0.999 * np.log2(float(limits.max)), 400)
+    x = np.concatenate([wide, 2.0 ** rng.uniform(-3, 3, 400), [1, 0.5, 2, 0.5**0.5, 2**0.5], 1 + 1e-3 * rng.normal(size=99)]).astype(dtype)
+    power, log = evaluate_powers(x, *_powers.halves(exponent, x.dtype), dtype(1), dtype(0.5))
+    with mpmath.workdps(30):
+        exact = [mpmath.mpf(float(v)) ** mpmath.mpf(exponent) for v in x]
+        logs = np.array([float(mpmath.log(float(v), 2)) for v in x])
+        inside = np.array([4 * float(limits.tiny) < e < float(limits.max) / 4 for e in exact])
+        errors = np.array([float(abs(float(p) / e - 1)) for p, e, ok in zip(power, exact, inside, strict=True) if ok])
+        assert all(np.isinf(p) for p, e in zip(power, exact, strict=True) if e > 4 * float(limits.max))
+        assert all(p < limits.tiny for p, e in zip(power, exact, strict=True) if e < float(limits.tiny) / 4)
+    assert errors.max() < digits
+    assert (np.abs(log - logs) <= digits * np.abs(logs) + 1e-300).all()
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory of a process is read from /proc")

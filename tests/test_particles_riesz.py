@@ -212,6 +212,13 @@ def test_exponents_of_any_type_give_one_result():
         np.testing.assert_array_equal(Riesz(one, 0.7).gradient(omega), Riesz(1.0, 0.7).gradient(omega))
 
 
+def test_no_strength_means_nothing_even_at_coincidence():
+    omega = np.zeros((3, 2))
+    terms, gradient = Riesz(1, 0.0).value_and_grad(omega)
+    assert float(terms["riesz"]) == 0
+    assert not gradient.any()
+
+
 def test_value_can_be_differentiated_once():
     for form in ({}, {"period": 2.5, "mirror": True}):
         omega = torch.tensor(cloud(5, 2), requires_grad=True)
