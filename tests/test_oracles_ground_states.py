@@ -14,7 +14,7 @@ from numpy.polynomial.legendre import Legendre
 from scipy.optimize import minimize
 from scipy.special import gamma, zeta
 
-from particles import Ball, Box, FullSpace, Langevin, Quadratic, Riesz, Torus, simulate
+from particles import Ball, Box, FullSpace, Langevin, Quadratic, Riesz, Torus, geometric, simulate
 from theory.equilibrium import CoulombBall, RieszBall, Semicircle, hermite_energy, hermite_ground_state
 
 KAPPA, STRENGTH = 0.8, 1.3
@@ -183,6 +183,24 @@ def test_profile_of_ground_states_in_a_trap(name):
     assert second == pytest.approx(law.second_moment, rel=0.015)
     assert fourth / second**2 == pytest.approx((half + 1) * (half + power) / (half * (half + power + 1)), rel=0.02)
     assert second != pytest.approx(law.second_moment * 1.05, rel=0.015)  # negative control
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_annealing_from_a_crowded_start_finds_the_coulomb_ball(dim):
+    """Cooling to zero temperature: as low as a descent from the equilibrium measure, within 2 % of the gap to its energy."""
+    n, law = 60, CoulombBall(KAPPA, STRENGTH, dim)
+    energy, crowded = Quadratic(KAPPA) + Riesz("coulomb", STRENGTH), 0.01 * np.random.default_rng(1).normal(size=(n, dim)) + 0.5
+    sampler = Langevin(0.02, geometric(20.0, 1e5, 500), drift_cap=0.02)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        run = simulate(crowded, energy, FullSpace(dim), sampler, n_steps=600, save_every=300, rng=0)
+    x, value = settled(run["omega"].values[0, -1], energy, FullSpace(dim), 0.02, 200)
+    _, reference = settled(law.sample(n, rng=1), energy, FullSpace(dim), 0.02, 800)
+    gap = law.energy - reference
+    assert value == pytest.approx(reference, abs=0.02 * gap)
+    hot = float(run["energy"][0, 1])  # negative control: half way it is still warm
+    assert hot > reference + 0.02 * gap
+    assert np.linalg.norm(x, axis=1).max() == pytest.approx(law.radius * (1 - 0.4 * n ** (-1 / dim)), rel=0.05)  # the outer shell
 
 
 def test_coulomb_gas_on_a_line_is_equally_spaced():

@@ -13,6 +13,7 @@ import pytest
 from scipy.stats import ks_2samp, kstest
 
 from particles import HMC, MALA, Ball, Box, FullSpace, Langevin, Quadratic, Riesz, Torus, simulate
+from theory import report
 from theory.ensembles import (
     circle_gas_energy,
     ginibre_radii,
@@ -127,13 +128,13 @@ def test_unadjusted_steps_of_the_same_size_leave_the_log_gas(n, b, h):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "n_steps"), [(mala(0.0006), 1200), (hmc(0.00025, 16), 60)], ids=["mala", "hmc"])
+@pytest.mark.parametrize(("sampler", "n_steps"), [(mala(0.0006), 500), (hmc(0.00025, 16), 40)], ids=["mala", "hmc"])
 def test_exact_samplers_keep_the_log_gas_of_128_particles(sampler, n_steps):
     """Fast sibling: test_exact_samplers_keep_the_log_gas_on_the_line."""
-    p, acceptance = line_gas(128, 2.0, sampler, n_steps, 400)
+    p, acceptance = line_gas(128, 2.0, sampler, n_steps, 250)
     assert min(p.values()) > ALPHA
     assert 0.3 < acceptance < 0.95
-    wrong, _ = line_gas(128, 2.0, sampler, n_steps, 400, told=1.15)
+    wrong, _ = line_gas(128, 2.0, sampler, n_steps, 250, told=1.15)
     assert min(wrong.values()) < ALPHA
 
 
@@ -157,7 +158,7 @@ def test_second_moment_law_in_any_dimension(dim, s):
     model, room = Quadratic(kappa) + Riesz(s, strength), FullSpace(dim)
     start = np.random.default_rng(1).normal(size=(500, n, dim)) * np.sqrt(2 / (beta * kappa))
     warm, _, _ = final(start, model, room, Langevin(0.02, beta, drift_cap=0.1), 50)
-    sampler = HMC(0.25 * dim**-0.25, beta, n_leapfrog=5, tune=16)
+    sampler = HMC(0.15 * dim**-0.25, beta, n_leapfrog=8)
     run = simulate(warm, model, room, sampler, n_steps=48, save_every=8, rng=3)
     assert 0.5 < float(run["acceptance"][:, 1:].mean()) < 0.999
     x = run["omega"].values[:, 3:]
@@ -250,6 +251,30 @@ def test_ginibre_radii(make):
         assert ks_2samp(radii[:, k], exact[:, k]).pvalue > ALPHA
     wrong = ginibre_radii(n, 1.1 * beta, kappa, rng=1, size=10000)
     assert ks_2samp(radii[:, -1], wrong[:, -1]).pvalue < ALPHA
+
+
+# The report reads what a run wrote.
+
+
+@pytest.mark.parametrize(
+    ("energy", "domain", "expected"),
+    [
+        (Quadratic(0.8) + Riesz(0.0, 1.6), FullSpace(1), {"second_moment", "energy", "density", "acceptance"}),
+        (Riesz(0.0, 1.6), Box(-1.0, 1.4), {"energy", "density", "acceptance"}),
+        (Riesz(0.0, 1.6, period=2.6), Torus(2.6), {"energy", "density", "acceptance"}),
+    ],
+    ids=["trap", "box", "torus"],
+)
+def test_report_of_a_tuned_run(energy, domain, expected):
+    """From a crowded start that tuning leaves behind; every law that applies holds, none of them at another temperature."""
+    start = np.linspace(0.1, 0.4, 5)[:, None] + np.zeros((40, 1, 1))
+    run = simulate(start, energy, domain, HMC(0.02, 4.0, n_leapfrog=6, tune=100), n_steps=500, save_every=10, rng=1)
+    table = report.check(run)
+    assert set(table["law"].values) == expected
+    assert bool(table["passed"].all())  # alpha 1e-3 together
+    told = run.assign_attrs(sampler=run.attrs["sampler"].replace('"beta": 4.0', '"beta": 5.0'))
+    assert told.attrs["sampler"] != run.attrs["sampler"]
+    assert not bool(report.check(told)["passed"].sel(law="energy"))
 
 
 # Hard walls and the circle: Selberg and Dyson.

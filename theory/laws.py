@@ -16,6 +16,7 @@ from theory.spectral import FloatArray
 __all__ = ["Law", "acceptance", "capped", "density", "energy", "extra_temperature", "second_moment", "steps", "wall_atom"]
 
 PAIR_BUDGET = 50_000_000  # pair differences that one check may form; more frames than that are thinned
+PAIR_BLOCK = 100_000  # pairs formed at once
 CELLS = 240  # of the mean-field solver; its error is below 1e-4 of the cumulative distribution
 CAPPED_LIMIT = 1e-3  # fraction of capped steps above which a run no longer samples its law
 JUMP_LIMIT = 1e-3  # the same of jumps
@@ -147,24 +148,25 @@ def _thinned_gradient(run: Run, budget: int) -> tuple[FloatArray, FloatArray]:
     for term in run.named("Quadratic"):
         gradient += float(term["stiffness"]) * (x - np.asarray(term.get("centre", 0.0), float))
     for term in run.named("Riesz"):
-        for chain, frame in np.ndindex(x.shape[:2]):
-            gradient[chain, frame] -= _pair_force(x[chain, frame], term, run.exponent(term))
+        gradient -= _pair_force(x, term, run.exponent(term))
     return x, gradient
 
 
 def _pair_force(x: FloatArray, term: dict[str, Any], s: float) -> FloatArray:
-    """-strength/(N-1) sum over l != k of grad g_s(x_k - x_l), and of g_s(x_k + x_l) if mirrored; (particle, dim), rows in blocks."""
-    total = np.zeros_like(x)
-    rows = max(1, 1_000_000 // len(x))
-    for k in np.split(np.arange(len(x)), np.arange(rows, len(x), rows)):
+    """-strength/(N-1) sum over l != k of grad g_s(x_k - x_l), and of g_s(x_k + x_l) if mirrored; (..., particle, dim), in blocks."""
+    n, frames = x.shape[-2], x.reshape(-1, *x.shape[-2:])
+    total = np.zeros_like(frames)
+    rows, depth = max(1, PAIR_BLOCK // n), max(1, PAIR_BLOCK // n**2)
+    for i, j in np.ndindex(-(-len(frames) // depth), -(-n // rows)):
+        block, k = frames[i * depth : (i + 1) * depth], np.arange(j * rows, min((j + 1) * rows, n))
         for sign in (-1, 1) if term.get("mirror") else (-1,):
-            gap, square = _chord(x[k, None] + sign * x, term.get("period"))
+            gap, square = _chord(block[:, k, None] + sign * block[:, None], term.get("period"))
             square = square + float(term.get("softening", 0.0)) ** 2
-            square[np.arange(len(k)), k] = np.inf
+            square[:, np.arange(len(k)), k] = np.inf
             square[(square == 0) | (square < (term.get("truncation") or 0.0) ** 2)] = np.inf  # coincident, or truncated: no force
             factor = 1 / square if s == 0 else abs(s) * square ** (-s / 2 - 1) * float(term.get("length", 1.0)) ** s
-            total[k] += np.einsum("kl,kld->kd", factor, gap)
-    return float(term["strength"]) / max(len(x) - 1, 1) * total
+            total[i * depth : (i + 1) * depth, k] += np.einsum("fkl,fkld->fkd", factor, gap)
+    return float(term["strength"]) / max(n - 1, 1) * total.reshape(x.shape)
 
 
 def _chord(gap: FloatArray, period: Any) -> tuple[FloatArray, FloatArray]:
