@@ -106,6 +106,10 @@ def _pair(first: Array, second: Array) -> Array:
     return namespace(first).stack((first, second), -2)
 
 
+def _cosine(z: Array) -> Array:
+    return z.cos() if is_torch(z) else sincos(z)[1]
+
+
 def _waves(z: Array) -> tuple[Array, Array]:
     """(cos z, sin z)."""
     return (z.cos(), z.sin()) if is_torch(z) else sincos(z)[::-1]
@@ -139,7 +143,7 @@ class FourierPhase(Feature):
     offset = True
 
     def __call__(self, x: Array, omega: Array) -> Array:
-        return math.sqrt(2) * _waves(self._phase(x, omega))[0][..., None, :]
+        return math.sqrt(2) * _cosine(self._phase(x, omega))[..., None, :]
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
         cos, sin = _waves(self._phase(x, omega))
@@ -313,7 +317,10 @@ class Elu(_Tempered):
 
 @dataclass(frozen=True)
 class SigmoidSquared(_Positive):
-    """sigmoid(w.x/temperature)^2 (Coulomb paper, App. D "sigmoid2"); `renormalise` makes the sum over the M particles sqrt(M) per point."""
+    """sigmoid(w.x/temperature)^2 (Coulomb paper, App. D "sigmoid2").
+
+    `renormalise` makes the sum over the M particles sqrt(M) per point.
+    """
 
     name: ClassVar[str] = "sigmoid2"
     temperature: float = 1.0
@@ -333,9 +340,10 @@ class SigmoidSquared(_Positive):
 
 @dataclass(frozen=True)
 class CosineSquared(_Positive):
-    """cos(w.x + b)^2 with particle (w, b) (Coulomb paper, App. D "cos2"); `renormalise` makes the sum over the M particles sqrt(M) per point.
+    """cos(w.x + b)^2 with particle (w, b) (Coulomb paper, App. D "cos2").
 
-    No floating-point number is a zero of the cosine, so the logarithm is finite. In the paper b is fixed; here it moves with w.
+    `renormalise` makes the sum over the M particles sqrt(M) per point. In the paper b is fixed; here it moves with w. No floating-point
+    number is a zero of the cosine, so the logarithm is finite.
     """
 
     name: ClassVar[str] = "cos2"
@@ -346,7 +354,7 @@ class CosineSquared(_Positive):
         object.__setattr__(self, "renormalise", flag(self.renormalise, "renormalise"))
 
     def _log(self, z: Array) -> Array:
-        return 2 * namespace(z).log(abs(_waves(z)[0]))
+        return 2 * namespace(z).log(abs(_cosine(z)))
 
     def _slope(self, z: Array, log: Array) -> Array:
         cos, sin = _waves(z)

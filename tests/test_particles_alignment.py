@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
 import numba
@@ -163,6 +164,16 @@ def test_fused_pass_is_the_papers_energy():
     assert value == pytest.approx(naive.lemma_3_energy(X, y, omega), rel=1e-12)
     c = np.cos(X @ omega[:, :3].T + omega[:, 3])
     assert abs(value + 2 / (11 * 10 * 5) * ((y @ c) ** 2).sum()) > 0.01
+
+
+def test_callers_in_threads_get_what_one_caller_gets():
+    x = particles(2000, 4)
+    energy = Alignment(x, np.sign(x[:, 0]), "fourier", batch_size=500)
+    omega = particles(20, 40, 4)
+    alone = [energy.gradient(w, key=(1, 0, step)) for step, w in enumerate(omega)]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda item: energy.gradient(item[1], key=(1, 0, item[0])), enumerate(omega)))
+    np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.parametrize("name", FOURIER)
@@ -342,10 +353,18 @@ def test_benchmark_compares_the_same_computation(name):
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)
 
 
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads(), numba.get_num_threads()
+    torch.set_num_threads(1)
+    numba.set_num_threads(1)
+    yield
+    torch.set_num_threads(before[0])
+    numba.set_num_threads(before[1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", benchmark.BARS)
 @pytest.mark.parametrize("name", FOURIER)
-def test_alignment_step_beats_autograd_by_the_stated_factor(name, dtype):
-    torch.set_num_threads(1)
-    numba.set_num_threads(1)
+def test_alignment_step_beats_autograd_by_the_stated_factor(name, dtype, one_thread):
     assert benchmark.compare(name, dtype, 10)[0]["passed"]
