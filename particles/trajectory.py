@@ -1,8 +1,10 @@
 """Trajectories: one schema for what a run leaves, in memory or streamed to a zarr store that survives a kill at any moment.
 
-Variables: omega (chain, step, particle, dim); energy and energy_<term> (chain, step), of H_N; grad_norm, projected, capped, and for pair
-energies coincident, min_gap (chain, step). Coordinates: the saved step numbers, and indices. Attributes are JSON text (plain text
-where the value is a string): schema, energy, domain, sampler, seed, save_every, array, dtype, device, versions, created.
+Variables: omega (chain, step, particle, dim); energy and energy_<term> (chain, step), of H_N; grad_norm; projected and capped of Langevin
+runs, acceptance and step_size of MALA and HMC; extra_temperature of minibatched energies; coincident and min_gap of pair energies.
+Coordinates: the saved step numbers, and indices (chains counted from the run's first). Attributes are JSON text (plain text where the
+value is a string): schema, energy, domain, sampler, choices, seed, first_chain, save_every, array, dtype, device, versions, created,
+and interrupted = "true" on what a run returns that was ended by Ctrl-C.
 
 The store holds arrays of their final length, so that frames only ever add chunk files, never change metadata. Of each chunk the
 `step` coordinate is written last: a frame is valid when its step is not -1. zarr replaces chunk files atomically (since
@@ -35,10 +37,11 @@ LONG_NAMES = {
     "capped": "fraction of particle steps with a capped drift since the last frame",
     "acceptance": "fraction of accepted proposals since the last frame",
     "step_size": "step size of the sampler",
-    "extra_temperature": "temperature added by the noise of minibatches",
+    "extra_temperature": "temperature that the noise of minibatches adds to 1/beta",
     "coincident": "number of coincident pairs",
     "min_gap": "smallest distance between two particles",
 }
+UNITS = {"acceptance": "1", "step_size": "time (mobility 1)", "extra_temperature": "as 1/beta"}
 Frame = dict[str, np.ndarray]
 
 
@@ -208,7 +211,7 @@ def _label(name: str) -> dict[str, str]:
     """A variable's attributes."""
     if name.startswith("energy_"):
         return {"long_name": f"{name.removeprefix('energy_')} term of H_N"}
-    return {"long_name": LONG_NAMES[name]} if name in LONG_NAMES else {}
+    return {key: texts[name] for key, texts in (("long_name", LONG_NAMES), ("units", UNITS)) if name in texts}
 
 
 def _labelled(dataset: xr.Dataset) -> xr.Dataset:

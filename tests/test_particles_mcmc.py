@@ -11,7 +11,10 @@ import torch
 from scipy import stats
 
 from particles import Alignment, Ball, Box, Energy, FullSpace, Langevin, Quadratic, Riesz, geometric, linear, simulate
+from particles.convex import Ellipsoid, Projector
+from particles.domain import Torus
 from particles.mcmc import HMC, MALA
+from particles.polytope import HalfSpaces, Simplex
 from particles.random import ACCEPTANCE, VELOCITY, chain_uniform, normal
 
 Z = 4.9  # standard errors; a two-sided false alarm of 1e-6 for each comparison
@@ -167,6 +170,39 @@ def test_without_a_force_the_uniform_law_is_kept_exactly(kind, domain):
     assert ks(level, "uniform") > LEVEL
     assert ks(level**1.2, "uniform") < LEVEL  # negative control
     assert domain.contains(x).all()
+
+
+TRIANGLE = HalfSpaces([[-1.0, 0.0], [0.0, -1.0], [2.0, 1.0]], [0.2, 0.1, 1.5])
+
+
+@pytest.mark.parametrize("domain", [Ellipsoid([0.4, 1.1]), Simplex(3), TRIANGLE, Torus([0.8, 1.7])], ids=lambda d: type(d).__name__)
+def test_the_uniform_law_is_kept_on_every_domain_with_a_billiard(domain):
+    start = np.full((1, 4000, domain.dim), 0.1)
+    x = last(run(start, Quadratic(0.0), domain, HMC(0.5, 1.0, n_leapfrog=2), 40))[0]
+    fair = domain.sample(4000, 0)
+    direction = np.array([1.0, 0.6, -0.3])[: domain.dim]
+    assert domain.contains(x).all()
+    for level in (lambda w: w[:, 0], lambda w: w[:, 1], lambda w: w @ direction, lambda w: (w**2).sum(-1)):
+        assert stats.ks_2samp(level(x), level(fair)).pvalue > LEVEL
+    assert stats.ks_2samp(1.25 * x[:, 0], fair[:, 0]).pvalue < LEVEL  # negative control
+
+
+def test_a_gas_on_a_circle_keeps_the_law_of_two_charges():
+    # N H_N = -strength log chord for N = 2, and chord ~ sin(pi gap / period)
+    period, beta, strength = 1.7, 3.0, 0.8
+    start = np.tile([[0.2], [1.0]], (4000, 1, 1))
+    x = last(run(start, Riesz(0, strength, period=period), Torus(period), MALA(0.05, beta), 80))
+    gap = np.sort((x[:, 1, 0] - x[:, 0, 0]) % period / period)
+    power = beta * strength
+
+    def cdf(power):
+        grid = np.linspace(0, 1, 4001)
+        mass = np.sin(np.pi * grid) ** power
+        return lambda u: np.interp(u, grid, np.cumsum(mass) / mass.sum())
+
+    assert ks(gap, cdf(power)) > LEVEL
+    assert ks(gap, cdf(1.6 * power)) < LEVEL  # negative control
+    assert ks(x[:, 0, 0] / period, "uniform") > LEVEL
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
@@ -419,6 +455,8 @@ def minibatched():
         (lambda: MALA(linear(0.1, 0.2, 9), 1.0, tune=5), "tune must be 0 for a step_size that follows a schedule, got 5"),
         (lambda: run(np.zeros((2, 2)), TRAP, FullSpace(2), MALA(0.1, lambda step: math.inf), 3), "beta must be positive, got inf"),
         (lambda: run(np.zeros((2, 2)), TRAP, FullSpace(2), MALA(lambda step: -1, 1.0), 3), "step_size must be positive, got -1"),
+        (lambda: run(np.zeros((2, 2)), TRAP, Projector(Ball(1.0, 2).project, 2), MALA(0.1, 1.0), 3), "bounce"),
+        (lambda: run(np.zeros((2, 1)), Riesz(0, 1.0), Torus(1.0), MALA(0.1, 1.0), 3), "period of Riesz"),
         (lambda: run(np.zeros((2, 2)), minibatched(), FullSpace(2), MALA(0.1, 1.0), 3), "energy must not be minibatched for MALA"),
         (lambda: run(np.zeros((2, 2)), TRAP + minibatched(), FullSpace(2), HMC(0.1, 1.0, n_leapfrog=2), 3), "minibatched for HMC"),
     ],
