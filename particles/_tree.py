@@ -122,8 +122,7 @@ def _split(grid, leaf_size):
 
 def build(points: np.ndarray, low: np.ndarray, width: float, leaf_size: int) -> Tree:
     """The tree of points (particle, dim) in the cube [low, low + width)."""
-    scale = 2.0**_DEPTH / width if width > 1e-280 else 0.0
-    grid = np.minimum((points - low).T * scale, 2.0**_DEPTH - 1).astype(np.int64)
+    grid = np.minimum((points - low).T * (2.0**_DEPTH / width), 2.0**_DEPTH - 1).astype(np.int64)
     order, cells = _split(grid, leaf_size)
     start, stop, level, child, children = np.ascontiguousarray(cells[:, :5].T)
     planes = np.zeros((3, len(points)))

@@ -73,6 +73,7 @@ def _by_tree(x: np.ndarray, y: np.ndarray, s: float, softening2: float, degree: 
     dim = x.shape[1]
     low = np.minimum(x.min(0), y.min(0))
     width = float((np.maximum(x.max(0), y.max(0)) - low).max())
+    width = width if width > 1e-250 else 1.0  # one point: any cell holds it
     leaf_size = _leaf_size(degree**dim)
     target = _tree.build(x, low, width, leaf_size)
     source = target if y is x else _tree.build(y, low, width, leaf_size)
