@@ -159,7 +159,7 @@ class Pair(_UserEnergy):
     """W = 1/(2N(N-1)) sum_{k != l} g(|omega_k - omega_l|) for a user's g, its strength included; each pair is evaluated once.
 
     Coincident pairs exert no force; their energy is g(0) where that is finite, else infinite (positive when g(0) is NaN).
-    Memory is bounded: g sees the pairs of some rows at a time. Distances are Euclidean, not those of a torus.
+    Memory is bounded: g sees some of the pairs at a time, of one chain or of several. Distances are Euclidean, not those of a torus.
 
     Parameters
     ----------
@@ -183,24 +183,25 @@ class Pair(_UserEnergy):
         super().__init__(name, _Differentiable(value, derivative, "derivative"))
 
     def _evaluate(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
-        xp, pairs = namespace(omega), max(omega.shape[-2] - 1, 1)
-        if omega.ndim == 3:  # chain by chain: the bits of one do not depend on the others
-            values, gradients = zip(*(self._evaluate(x, key, want_value) for x in omega))
-            return xp.stack(values), xp.stack(gradients)
-        x = to_float64(omega)
-        total, force = x[0, 0] * 0, xp.zeros_like(x)
-        rows = max(1, _BLOCK // (x.shape[0] * (x.shape[1] + 4)))
-        for start in range(0, x.shape[0] - 1, rows):
-            total = total + self._block(x, slice(start, min(start + rows, pairs)), omega, force, want_value)
-        return total / (x.shape[0] * pairs), cast_like(force / pairs, omega)
+        n, dim = omega.shape[-2:]
+        x = to_float64(omega).reshape(-1, n, dim)
+        total, force = namespace(x).zeros_like(x[:, 0, 0]), namespace(x).zeros_like(x)
+        rows = min(n, max(1, _BLOCK // (n * (dim + 4))))
+        chains = max(1, _BLOCK // (rows * n * (dim + 4)))
+        for c in range(0, len(x), chains):
+            some = slice(c, c + chains)
+            for k in range(0, n - 1, rows):
+                total[some] += self._block(x[some], slice(k, min(k + rows, n - 1)), omega, force[some], want_value)
+        pairs = max(n - 1, 1)
+        return total.reshape(omega.shape[:-2])[()] / (n * pairs), cast_like(force.reshape(omega.shape) / pairs, omega)
 
     def _block(self, x: Array, rows: slice, omega: Array, force: Array, want_value: bool) -> Array:
-        """Add the forces of the pairs k < l with k in `rows` to `force`; their energy."""
+        """Add the forces of each chain's pairs k < l with k in `rows` to `force`; their energies (chain,)."""
         xp = namespace(x)
-        gap = x[rows, None] - x[None, rows.start :]
+        gap = x[:, rows, None] - x[:, None, rows.start :]
         r = norms(gap)
         weight, energy = xp.zeros_like(r), xp.zeros_like(r)
-        upper = from_host(np.triu(np.ones(tuple(r.shape)), 1), r) > 0
+        upper = from_host(np.triu(np.ones(tuple(r.shape[1:])), 1), r) > 0
         apart = upper & (cast_like(r, omega) >= float(xp.finfo(omega.dtype).tiny) ** 0.5)
         together = upper & ~apart
         if bool(apart.any()):
@@ -209,14 +210,14 @@ class Pair(_UserEnergy):
             energy[apart] = values + 0 * r[apart]
         if want_value and bool(together.any()):
             energy[together] = self._at_zero(omega)
-        force[rows] += xp.einsum("kl,kld->kd", weight, gap)
-        force[rows.start :] -= xp.einsum("kl,kld->ld", weight, gap)
-        return energy.sum()
+        force[:, rows] += xp.einsum("ckl,ckld->ckd", weight, gap)
+        force[:, rows.start :] -= xp.einsum("ckl,ckld->cld", weight, gap)
+        return energy.reshape(len(x), -1).sum(-1)
 
     def _at_zero(self, omega: Array) -> float:
         """The energy of a coincident pair."""
         with np.errstate(all="ignore"):
-            value = float(self._function.values(namespace(omega).zeros_like(omega[0, :1]), (1,))[0])
+            value = float(self._function.values(namespace(omega).zeros_like(omega[..., 0, 0].reshape(-1)[:1]), (1,))[0])
         return np.inf if np.isnan(value) else value
 
     def diagnostics(self, omega: Array) -> dict[str, Array]:
