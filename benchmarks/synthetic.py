@@ -1,8 +1,9 @@
 """The Coulomb paper's synthetic benchmark in full: writes `benchmarks/SYNTHETIC.md` and its two figures.
 
-    python -m benchmarks.synthetic [--quick]
+    python -m benchmarks.synthetic [--quick] [PART ...]
 
-Finished units are kept in results/coulomb_synthetic.jsonl, from which an interrupted run goes on; remove it to measure again. With
+Finished units are kept in results/coulomb_synthetic.jsonl, from which an interrupted run goes on; remove it to measure again. With names
+of parts only those are run and kept, so that processes can share the work, and a last call without names writes the page. With
 `--quick` tiny sizes are run, printed, and nothing is written.
 """
 
@@ -87,9 +88,14 @@ def _table(table: Table) -> str:
 
 
 def main() -> int:
-    """Run all; print (quick) or write the page and the figures."""
-    quick = "--quick" in sys.argv[1:]
-    found = results({name: replace(config, **(TINY if quick else {"store": str(STORE)})) for name, config in FULL.items()})
+    """Run all; print (quick) or write the page and the figures. 2 for an unknown part."""
+    quick, names = "--quick" in sys.argv[1:], [name for name in sys.argv[1:] if name != "--quick"]
+    if set(names) - set(FULL):
+        print(f"unknown part in {names}; known: {', '.join(FULL)}", file=sys.stderr)
+        return 2
+    found = results({name: replace(FULL[name], **(TINY if quick else {"store": str(STORE)})) for name in names or FULL})
+    if names:
+        return 0
     if quick:
         print(text(found))
         return 0

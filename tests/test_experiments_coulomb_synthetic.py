@@ -10,13 +10,14 @@ import pytest
 from scipy.special import expit
 from sklearn.metrics.pairwise import rbf_kernel
 
+from benchmarks import synthetic
 from experiments import baselines, coulomb_claims, coulomb_synthetic, coulomb_tables, plots, report, sections
 from experiments.coulomb_synthetic import METHODS, PARTS, READINGS, Config, draw, logit, run
 from particles.features import FourierPhase
 
 TINY = {"n": 60, "n_features": 20, "n_particles": 15, "n_steps": 4, "n_fresh": 50, "n_seeds": 2, "sigmas": (0.1, 10.0)}
 PARTS_TINY = {
-    "noise": Config(**TINY, methods=("bayes", "majority", "logistic", "svm", "rff", "mkl", "paper", "particles")),
+    "noise": Config(**TINY),
     "lambda": Config(**TINY, part="lambda", lambdas=(0.0, 0.5, 1.0)),
     "budget": Config(**TINY, part="budget", budgets=(16, 64, 256), methods=("rff", "particles")),
     "tasks": Config(**TINY, part="tasks", dim=6, tasks=("ring3", "iso"), methods=("svm", "particles")),
@@ -147,12 +148,32 @@ def test_tables_figures_and_stores_come_from_the_dataset_alone(datasets, part, t
 def test_combined_figures_show_a_line_for_each_method(datasets):
     left = plots.figure_coulomb_accuracy(datasets["noise"], datasets["lambda"], coulomb_tables.METHODS).axes[0]
     assert left.get_xscale() == "log"
-    assert len(left.get_lines()) == 7  # all methods but the most frequent label
+    assert len(left.get_lines()) == len(METHODS) - 5  # all methods but the most frequent label, the readings and one without repulsion
     assert len(plots.figure_coulomb_cost(datasets["budget"], datasets["runtime"], coulomb_tables.METHODS).axes) == 3
 
 
+def test_page_holds_every_part_and_names_its_machine(datasets):
+    page = synthetic.text(datasets)
+    assert page.count("\n## ") == 1 + len(datasets)
+    for ds in datasets.values():
+        section = coulomb_tables.section(ds)
+        assert f"## {section.title}\n" in page
+        assert all(f"**{table.title}**" in page for table in section.tables)
+    assert "| numpy |" in page
+    assert "nan" not in page
+    assert all(f"images/{name}" in page for name in synthetic.FIGURES)
+
+
+def test_parts_of_the_full_benchmark_are_valid_and_unknown_ones_are_named(monkeypatch, capsys):
+    assert {config.part for config in synthetic.FULL.values()} == set(PARTS)
+    assert all(config.n_seeds >= 10 and 42 in range(config.seed, config.seed + config.n_seeds) for config in synthetic.FULL.values())
+    monkeypatch.setattr(synthetic.sys, "argv", ["synthetic", "noises"])
+    assert synthetic.main() == 2
+    assert "known: noise" in capsys.readouterr().err
+
+
 def test_every_claim_gets_its_numbers(datasets):
-    full = run(Config(**TINY | {"sigmas": (0.1, 1e3)}))
+    full = datasets["noise"].copy(deep=True)
     said = coulomb_claims.claims(full, datasets["lambda"], datasets["budget"], datasets["runtime"], datasets["tasks"])
     assert len(said) == 7
     assert all(sentence.startswith("**") and sentence.endswith(".") for sentence in said)
@@ -164,9 +185,8 @@ def test_every_claim_gets_its_numbers(datasets):
     assert "(paper's particles, lambda .5)" in said[2]
 
 
-def test_every_method_fits_and_repeats_bit_for_bit():
-    config = Config(**TINY | {"n_seeds": 1, "sigmas": (0.1,)})
-    first, second = run(config), run(config)
+def test_every_method_fits_and_repeats_bit_for_bit(datasets):
+    first, second = datasets["noise"].isel(sigma=[0], seed=[0]), run(Config(**TINY | {"n_seeds": 1, "sigmas": (0.1,)}))
     assert list(METHODS) == list(coulomb_tables.METHODS)
     assert list(first["method"].values) == [name for name in METHODS if name not in READINGS]
     for name in ("accuracy", "f1", "fresh_accuracy"):
@@ -188,6 +208,13 @@ def test_an_interrupted_run_goes_on_from_its_store(tmp_path, monkeypatch):
     assert np.array_equal(whole["accuracy"], again["accuracy"])
     run(config)
     assert len(calls) == 5
+
+
+@pytest.mark.filterwarnings("ignore:drift_cap shortened")
+def test_other_readings_of_the_paper_run_by_name():
+    ds = run(Config(**TINY | {"n_seeds": 2, "sigmas": (0.1,)}, methods=("paper", *READINGS, "particles")))
+    assert np.isfinite(ds["accuracy"]).all()
+    assert coulomb_tables.section(ds).title.startswith("Other readings")
 
 
 def test_a_store_of_other_settings_is_not_used(tmp_path):
