@@ -397,10 +397,11 @@ def test_threads_and_repeats_change_no_bit_of_a_run():
         assert_same(other, runs[0])
 
 
-def test_a_step_of_few_particles_costs_little():
-    """64 particles in the plane take about 40 microseconds of CPU time a step; the bound leaves room for a slow machine."""
+@pytest.mark.parametrize("energy", [Quadratic(1.3), GAS], ids=["trap", "log gas"])
+def test_a_step_of_few_particles_costs_little(energy):
+    """64 particles in the plane take 18 microseconds of CPU time a step in a trap, 36 as a gas; the bound is for slow machines."""
     omega = start(1, 64)
-    model = [Quadratic(1.3), Ball(1.2, 2), Langevin(1e-3, 4.0)]
+    model = [energy, Ball(1.2, 2), Langevin(1e-5, 4.0)]
 
     def cost():
         begin = time.process_time()
@@ -459,7 +460,9 @@ RUNS = {
 
 
 @pytest.mark.filterwarnings("ignore:drift_cap")
-@pytest.mark.parametrize(("kind", "first"), [("gas", 0), ("gas", 6), *((kind, 12) for kind in RUNS)])
+@pytest.mark.parametrize(
+    ("kind", "first"), [("gas", 0), ("gas", 6), *((kind, 12) for kind in RUNS if kind == "every 3" or "torch" in kind)]
+)
 def test_resume_is_bit_identical(tmp_path, short_chunks, kind, first):
     options = {"energy": GAS, "domain": Ball(1.2, 2), "sampler": Langevin(0.02, 4.0), **RUNS[kind]}
     whole = gas(**options, n_steps=30)
@@ -538,7 +541,7 @@ print(ds.attrs["interrupted"], int(ds.step[-1]), flush=True)
 """
 
 
-@pytest.mark.parametrize("sampler", ["Langevin(0.02, 4.0)", "MALA(0.02, 4.0)"])
+@pytest.mark.parametrize("sampler", ["Langevin(0.02, 4.0)", pytest.param("MALA(0.02, 4.0)", marks=pytest.mark.slow)])
 def test_ctrl_c_saves_and_returns_what_there_is(tmp_path, sampler):
     store, script = tmp_path / "run", SIGINT_SCRIPT.format(sampler=sampler).replace("10**9", "10**6")
     child = subprocess.Popen(
