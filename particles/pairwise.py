@@ -193,10 +193,11 @@ def _check_spread(points: Array) -> None:
 
 
 def _size_below(array: Array, limit: float) -> bool:
-    """Whether all entries are smaller in size; NaN is not. Where the sum of squares decides, one product is all that is done."""
-    if not is_torch(array):
-        return bool(np.vdot(array, array) < limit * limit or abs(array).max() < limit)
-    return bool(abs(array.detach()).max() < limit)
+    """Whether all entries are smaller in size; NaN is not. For few entries the sum of squares decides mostly, which is cheaper."""
+    if is_torch(array):
+        return bool(abs(array.detach()).max() < limit)
+    few = array.size <= 8192  # for more, BLAS would start threads
+    return bool((few and np.vdot(array, array) < limit * limit) or abs(array).max() < limit)
 
 
 def _backend(omega: Array) -> Any:
