@@ -388,8 +388,10 @@ def acceptance(run: Run) -> Law:
     """Smallest acceptance of a chain after the tuning; below STUCK the chain hardly moved and says nothing of its law."""
     if run.acceptance is None:
         raise NotApplicable("the sampler accepts every step" if run.sampler.get("name") == "Langevin" else "no acceptance was recorded")
-    _, error, across = mean_and_error(run.acceptance)
     measured = float(run.acceptance.mean(1).min())
+    if not np.isfinite(measured):
+        raise NotApplicable("no step was taken")
+    _, error, across = mean_and_error(run.acceptance)
     low, high = USEFUL
     note = f"worst chain; {'useful' if low <= measured <= high else 'shorter steps' if measured < low else 'longer steps'}"
     note = f"worst chain is stuck (below {STUCK:g}): shorter steps, or a better start" if measured < STUCK else note
