@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from particles import Ball, Box, FullSpace, Langevin, Pair, Quadratic, Riesz, random, simulate
+from particles import HMC, MALA, Ball, Box, FullSpace, Langevin, Pair, Quadratic, Riesz, random, simulate
 from particles.energy import Energy
 from theory import report
 from theory.equilibrium import hermite_ground_state
@@ -209,30 +209,35 @@ def test_projection_leaves_its_atom_and_folding_the_uniform_law(dim):
     assert kstest(projected, "uniform", args=(-half, 2 * half)).pvalue < 1e-4
 
 
-def wall_bias(scheme, steps, beta=1.0, low=0.0, high=1.0):
-    """Bias of the mean of a particle pressed on a wall (numerics of a linear drift: a trap with a far centre), for each step size.
+STIFFNESS, FAR = 0.25, 20.0  # a nearly constant drift of 5 to 5.25 against the wall, by a trap with a far centre
 
-    From exact draws, at time 1.2, averaged over the last frames; the coordinates press in turn on the low and the high wall, mirrored.
-    """
-    stiffness, dim, n = 0.25, 8, 2500
-    centre = np.where(np.arange(dim) % 2, high + 20.0, low - 20.0)
+
+def pressed(shape):
+    """Exact draws in the unit box at beta = 1, the trap and the exact mean depth; odd coordinates press on the high wall, mirrored."""
+    odd = np.arange(shape[-1]) % 2 == 1
 
     def weight(x):
-        return np.exp(-beta * stiffness * ((x + 20.0) ** 2 - 400.0) / 2)
+        return np.exp(-STIFFNESS * ((x + FAR) ** 2 - FAR**2) / 2)
 
-    norm = quad(weight, 0, high - low)[0]
-    grid = np.linspace(0, high - low, 4001)
+    grid = np.linspace(0, 1, 4001)
     cumulative = np.cumsum(weight(grid))
-    draws = np.interp(np.random.default_rng(0).random((1, n, dim)), (cumulative - cumulative[0]) / (cumulative[-1] - cumulative[0]), grid)
-    start = np.where(np.arange(dim) % 2, high - draws, low + draws)
-    exact = quad(lambda x: x * weight(x), 0, high - low)[0] / norm
+    depth = np.interp(np.random.default_rng(0).random(shape), (cumulative - cumulative[0]) / (cumulative[-1] - cumulative[0]), grid)
+    mean = quad(lambda x: x * weight(x), 0, 1)[0] / quad(weight, 0, 1)[0]
+    return np.where(odd, 1 - depth, depth), Quadratic(STIFFNESS, np.where(odd, 1 + FAR, -FAR)), mean
+
+
+def depths(x):
+    return np.where(np.arange(x.shape[-1]) % 2 == 1, 1 - x, x)
+
+
+def wall_bias(scheme, steps):
+    """Bias of the mean depth for each step size, at time 1.2 from exact draws, averaged over the last frames."""
+    start, trap, exact = pressed((1, 2500, 8))
     bias = []
     for step in steps:
-        n_steps, every = round(1.2 / step), round(0.04 / step)
-        sampler = Langevin(step, beta, scheme=scheme)
-        x, _ = frames(start, Quadratic(stiffness, centre), Box([low] * dim, [high] * dim), sampler, n_steps, every, rng=5)
-        depth = np.where(np.arange(dim) % 2, high - x, x - low)
-        bias.append(depth[0, 10:].mean() - exact)
+        sampler = Langevin(step, 1.0, scheme=scheme)
+        x, _ = frames(start, trap, Box([0.0] * 8, [1.0] * 8), sampler, round(1.2 / step), round(0.04 / step), rng=5)
+        bias.append(depths(x)[0, 10:].mean() - exact)
     return np.array(bias)
 
 
@@ -244,6 +249,16 @@ def test_order_of_the_bias_at_a_wall(scheme, order, sign):
     assert (bias > 0).all()
     slope = np.polyfit(np.log(steps), np.log(bias), 1)[0]
     assert slope == pytest.approx(order, abs=0.12)
+
+
+@pytest.mark.parametrize("sampler", [MALA(0.02, 1.0), HMC(0.15, 1.0, n_leapfrog=4)], ids=["mala", "hmc"])
+def test_exact_samplers_have_no_bias_at_a_wall(sampler):
+    start, trap, exact = pressed((4000, 1, 2))
+    x, _ = frames(start, trap, Box([0.0] * 2, [1.0] * 2), sampler, 12, 12)
+    assert abs(z_score(depths(x[:, -1]).mean((1, 2)), exact)) < 4
+    for scheme in ("projected", "reflected"):  # negative control: Euler steps of the same size
+        x, _ = frames(start, trap, Box([0.0] * 2, [1.0] * 2), Langevin(0.02, 1.0, scheme=scheme), 12, 12)
+        assert abs(z_score(depths(x[:, -1]).mean((1, 2)), exact)) > 4
 
 
 # Minibatches heat.
