@@ -28,7 +28,7 @@ from particles.energy import Energy, Quadratic
 from particles.features import Feature, FourierPhase, PositiveExponential
 from particles.langevin import Langevin
 from particles.riesz import Riesz
-from particles.simulate import simulate
+from particles.simulate import simulate, uninterrupted
 
 EnergyFactory = Callable[[np.ndarray, np.ndarray, Feature], Energy]
 HOLD_OUT = 0.25  # share of the sequences on which alignment is only measured
@@ -231,7 +231,7 @@ def _align_head(
     start = domain.project(omega * units)
     every = SAVE_EVERY if n_steps % SAVE_EVERY == 0 else 1
     run = simulate(start, energy, domain, sampler, n_steps=n_steps, save_every=every, rng=key, store=path)
-    end = run.omega.isel(chain=0, step=-1).values
+    end = uninterrupted(run).omega.isel(chain=0, step=-1).values
     kept = [name for name in run if name in _RECORDED or str(name).startswith("energy_")]
     measured = {
         "alignment_before": _alignment(sample.x, sample.y, feature, omega * units),

@@ -35,7 +35,7 @@ from particles.features import Feature, FourierPhase
 from particles.langevin import Langevin
 from particles.resample import gibbs_weights, resample
 from particles.riesz import Riesz
-from particles.simulate import simulate
+from particles.simulate import simulate, uninterrupted
 
 GAMMA = 0.5  # of the paper's Gaussian kernel exp(-gamma |x - x'|^2)
 MKL_GAMMAS = (0.1, 0.3, 0.7, 1.0, 1.3, 1.6)
@@ -227,7 +227,7 @@ def _paper(
     if strength and config.n_particles > 1:
         energy = energy + Riesz(0, strength)
     ds = simulate(start, energy, domain, sampler, n_steps=config.n_steps, save_every=config.n_steps, rng=rng)
-    omega = ds["omega"].values[0, -1]
+    omega = uninterrupted(ds)["omega"].values[0, -1]
     if resampled:
         omega = resample(omega, gibbs_weights(omega, energy, BETA), config.n_features, rng)
     return _on(feature, omega[: config.n_features], problem)

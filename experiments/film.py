@@ -14,7 +14,7 @@ from particles.domain import Ball
 from particles.estimator import default_energy, start_frequencies
 from particles.features import FourierPair
 from particles.langevin import Langevin
-from particles.simulate import simulate
+from particles.simulate import simulate, uninterrupted
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run(config: Config) -> xr.Dataset:
     energy = default_energy(data.x, targets, FourierPair(), start)
     sampler = Langevin(2.0, 1000.0)
     path = simulate(start, energy, Ball(3.0, config.dim), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
-    omega = path["omega"].values[0]
+    omega = uninterrupted(path)["omega"].values[0]
     plane = np.linalg.svd(omega[-1], full_matrices=False)[2][:2]
     grid = np.linspace(-3, 3, config.n_plane)
     dataset = xr.Dataset(

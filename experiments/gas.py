@@ -18,6 +18,7 @@ import xarray as xr
 from particles import Ball, FullSpace, Langevin, Quadratic, Riesz, simulate
 from particles.arrays import count, positive
 from particles.energy import Energy
+from particles.simulate import uninterrupted
 from theory.equilibrium import CoulombBall, Semicircle, hermite_ground_state
 from theory.report import check
 
@@ -88,7 +89,8 @@ def _simulate(config: Config, name: str) -> xr.Dataset:
     energy: Energy = Quadratic(config.stiffness) if name == "free" else _energy(config, config.strength)
     step_size = config.long_step if name == "free" else config.step_size / (4 if name == "line" else 1)
     sampler = Langevin(step_size, beta, drift_cap=None if name == "free" else 0.1)
-    return simulate(omega, energy, FullSpace(dim), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
+    run = simulate(omega, energy, FullSpace(dim), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
+    return uninterrupted(run)
 
 
 def _energy(config: Config, strength: float) -> Energy:
@@ -165,6 +167,6 @@ def _ground_state(config: Config) -> xr.Dataset:
         save_every=n_steps,
         rng=config.seed,
     )
-    found = np.sort(trajectory["omega"].values[0, -1, :, 0])
+    found = np.sort(uninterrupted(trajectory)["omega"].values[0, -1, :, 0])
     exact = hermite_ground_state(n, config.stiffness, config.strength)[:, 0]
     return xr.Dataset({"ground_state": ("site", found), "hermite": ("site", exact)})

@@ -34,7 +34,7 @@ from particles.energy import Quadratic
 from particles.features import FourierPair
 from particles.langevin import Langevin
 from particles.riesz import Riesz
-from particles.simulate import simulate
+from particles.simulate import simulate, uninterrupted
 
 N_CALIBRATION = 20_000  # points that fix the median of ring3
 
@@ -289,7 +289,7 @@ def align(omega: np.ndarray, data: Sequences, n_steps: int, key: int, *, shuffle
     energy = Alignment(x, y, FourierPair(), groups=groups) + Quadratic(0.02) + Riesz(0.0, strength, softening=0.05, mirror=True)
     domain = Ball(4.0, dim)
     path = simulate(domain.project(omega), energy, domain, Langevin(2.0, 1000.0), n_steps=n_steps, save_every=n_steps, rng=key)
-    return path["omega"].values[0, -1]
+    return uninterrupted(path)["omega"].values[0, -1]
 
 
 def _tokens(data: Sequences) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ from particles.features import CosineSquared, Feature, FourierPhase, as_feature
 from particles.frequencies import sample_frequencies
 from particles.langevin import Langevin
 from particles.riesz import Riesz
-from particles.simulate import simulate
+from particles.simulate import simulate, uninterrupted
 
 HOLDOUT = 0.25
 PENALTIES = np.geomspace(1e-5, 1e-1, 8)  # ridge penalty per training row, for features with kernel(x, x) about 1
@@ -145,7 +145,7 @@ class _SpectralFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def transform(self, X: Any) -> np.ndarray:
         """N^-1/2 phi(x; omega_k), shape (n, width * n_particles), in X's floating-point type; the Gram matrix is `kernel`."""
-        check_is_fitted(self)
+        check_is_fitted(self, "omega_")
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return flat_features(self.feature_, X, self.omega_.astype(X.dtype))
 
@@ -234,7 +234,8 @@ class ParticleFeatures(_SpectralFeatures):
         energy = default_energy(x, y, self.feature_, start) if self.energy is None else self.energy(x, y)
         domain = Ball(3.0, start.shape[1]) if self.domain is None else self.domain
         sampler = Langevin(2.0, 1000.0) if self.sampler is None else self.sampler
-        return simulate(domain.project(start), energy, domain, sampler, n_steps=n_steps, save_every=save_every, rng=key)
+        run = simulate(domain.project(start), energy, domain, sampler, n_steps=n_steps, save_every=save_every, rng=key)
+        return uninterrupted(run)
 
     def _best_checkpoint(self, start: np.ndarray, split: Split, n_steps: int, key: int) -> tuple[int, np.ndarray]:
         """(steps, particles) with the best hold-out score among 0, 1/4, 1/2 and all steps; the earliest on ties."""

@@ -119,7 +119,8 @@ def simulate(
         If a particle becomes NaN or infinite; frames before that are in the store.
 
     A UserWarning says once what the sampler found amiss: drifts capped in more than 1e-3 of the particle steps, chains that are stuck.
-    Ctrl-C ends the run with a UserWarning and returns the frames there are, with attrs["interrupted"] = "true"; a second one raises.
+    Ctrl-C ends the run with a UserWarning and returns the frames there are, with attrs["interrupted"] = "true" (of what is
+    returned, not of the store); a second one raises, and so does one before the first frame.
     """
     _check_roles(energy=energy, domain=domain, sampler=sampler)
     if callback is not None and not callable(callback):
@@ -181,6 +182,13 @@ def resume(
         omega = torch.from_numpy(omega).to(saved.attrs["device"])
     memory = {name: saved[name].isel(step=-1).to_numpy() for name in sampler.begin(omega)}
     return _run(Store.reopen(Path(store), n_frames), omega, memory, model, range(done, n_steps), progress, callback)
+
+
+def uninterrupted(dataset: xr.Dataset) -> xr.Dataset:
+    """The run as it is; KeyboardInterrupt if Ctrl-C ended it, for programs that must not go on with the beginning of a run."""
+    if "interrupted" in dataset.attrs:
+        raise KeyboardInterrupt
+    return dataset
 
 
 def _start(omega: Array, domain: Domain) -> Array:

@@ -12,6 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
@@ -284,6 +285,21 @@ def test_early_stopping_can_choose_the_start():
     assert model.n_iter_ == 0
     assert model.trajectory_.sizes["step"] == 1
     assert np.array_equal(model.omega_, model.trajectory_["omega"].values[0, 0])
+
+
+def test_an_interrupted_fit_raises_and_leaves_no_fitted_model(ring):
+    class Interrupted(Quadratic):
+        def gradient(self, omega, *, key=None):
+            if key[2] == 3:
+                raise KeyboardInterrupt
+            return super().gradient(omega, key=key)
+
+    for early_stopping in (True, False):
+        model = ParticleFeatures(4, energy=lambda x, y: Interrupted(1.0), n_steps=8, early_stopping=early_stopping)
+        with pytest.warns(UserWarning, match="interrupted"), pytest.raises(KeyboardInterrupt):
+            model.fit(ring.x, ring.y)
+        with pytest.raises(NotFittedError):
+            model.transform(ring.x)
 
 
 @pytest.mark.parametrize("n_steps", [1, 2, 7, 10])
