@@ -43,12 +43,18 @@ def as_float(array: Any, name: str) -> Array:
     ValueError
         If the array is ragged, not numeric, complex, of another precision, or holds NaN or infinity; the message names the argument.
     """
+    array = as_real(array, name)
     xp = namespace(array)
-    array = _real_numpy(array, name) if xp is np else _real_torch(array, name)
-    if array.dtype.itemsize not in (4, 8):
-        raise ValueError(f"{name} must be float32 or float64, got dtype {array.dtype}")
     if not bool(xp.isfinite(array).all()):
         raise ValueError(f"{name} must be finite, got {int((~xp.isfinite(array)).sum())} NaN or infinite values")
+    return array
+
+
+def as_real(array: Any, name: str) -> Array:
+    """`as_float` that lets NaN and infinity through."""
+    array = _real_torch(array, name) if is_torch(array) else _real_numpy(array, name)
+    if array.dtype.itemsize not in (4, 8):
+        raise ValueError(f"{name} must be float32 or float64, got dtype {array.dtype}")
     return array
 
 
@@ -103,6 +109,8 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
 def real(value: Any, name: str) -> float:
     """`value` as a finite float; ValueError names the argument otherwise."""
     try:
+        if isinstance(value, (str, bytes, bool, np.bool_)):
+            raise TypeError
         number = float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a real number, got {value!r}") from None

@@ -149,6 +149,7 @@ class Ellipsoid(Convex):
     def _nearest(self, x: np.ndarray) -> np.ndarray:
         """a^2 x / (a^2 + t) with the t > 0 for which it lies on the wall: 1/|scaled point| is concave in t."""
         a = np.array(self.axes)
+        x = np.where(abs(x).max(-1, keepdims=True) > 1e200 * a.max(), 1e-150 * x, x)  # nothing overflows; the image is the same
         t = np.maximum((a * abs(x) - a * a).max(-1), 0.0)  # no coordinate may be beyond its axis
         for _ in range(100):
             weight = a * a + t[:, None]
@@ -169,7 +170,7 @@ class Ellipsoid(Convex):
         wall = self._nearest(x)
         inwards = -self._normal(wall)
         chord = self._hit(wall, inwards)[0]
-        overshoot = safe_norms(x - wall)
+        overshoot = np.minimum(safe_norms(x - wall), np.finfo(float).max)
         return wall + scale_rows(inwards, chord - abs(np.remainder(overshoot, 2 * chord) - chord))
 
     def _hit(self, x: np.ndarray, way: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from particles.arrays import Array, count, generator, is_array, is_torch, namespace, positive, real
+from particles.arrays import Array, as_real, count, generator, is_torch, namespace, positive, real
 
 
 def norms(x: Array) -> Array:
@@ -41,13 +41,13 @@ def _where(condition: Array, new: Array, old: Array) -> Array:
 
 
 def as_points(omega: Any, dim: int) -> Array:
-    """omega as a floating point array (..., dim); ValueError otherwise."""
-    omega = omega if is_array(omega) else np.asarray(omega)
+    """omega as float32 or float64 (..., dim), NaN and infinity let through; ValueError otherwise. A labelled axis "dim" is put last."""
+    if "dim" in getattr(omega, "dims", ()):
+        omega = omega.transpose(..., "dim")
+    omega = as_real(omega, "omega")
     if omega.shape[-1:] != (dim,):
         raise ValueError(f"omega must have shape (..., {dim}) for this domain, got {tuple(omega.shape)}")
-    if is_torch(omega):
-        return omega if omega.is_floating_point() else omega.double()
-    return omega if omega.dtype.kind == "f" else omega.astype(np.float64)
+    return omega
 
 
 def require_finite(x: Array) -> None:
@@ -122,7 +122,7 @@ class Walls:
         Raises
         ------
         ValueError
-            If a particle that meets a wall starts outside, shapes differ, or anything is NaN or infinite.
+            If a particle that meets a wall starts outside, shapes differ, anything is NaN or infinite, or a flight is too long to follow.
         """
         omega, way, velocity = _flight(omega, displacement, velocity, self.dim)
         end = omega + way
@@ -133,6 +133,8 @@ class Walls:
         if not bool(self.contains(start).all()):
             raise ValueError(f"omega must lie inside {self} to fly from there")
         flown, turned = self._fly(*(to_float64(array[meets]) for array in (omega, way, velocity)))
+        if not bool(namespace(flown).isfinite(flown).all()):
+            raise ValueError(f"displacement must be of a length whose square is a number, got lengths up to {float(norms(way).max()):.3g}")
         velocity = velocity + 0  # a copy, of either kind of array
         end[meets] = self.project(cast_like(flown, end))  # removes rounding only
         velocity[meets] = cast_like(turned, velocity)
@@ -201,13 +203,17 @@ class Ball(Walls):
         eps = float(namespace(omega).finfo(omega.dtype).eps)
         return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
 
-    def _outer_norms(self, omega: Array, inside: Array) -> Array:
-        """|w| of the particles outside, also where its square overflows, and radius for the others: never 0. ValueError unless finite."""
-        radii = norms(omega)
-        if not bool(namespace(radii).isfinite(radii).all()):
+    def _outside(self, omega: Array, inside: Array) -> tuple[Array, Array]:
+        """omega, and |w| of the particles outside, radius for the others: never 0. ValueError unless finite.
+
+        Where |w|^2 overflows, w is put nearer along its ray: its direction is all that its digits say.
+        """
+        xp, radii = namespace(omega), norms(omega)
+        if not bool(xp.isfinite(radii).all()):
             require_finite(omega)
-            radii = safe_norms(omega)
-        return namespace(radii).where(inside, self.radius, radii)
+            omega = _where(xp.isfinite(radii), omega, omega * float(xp.finfo(omega.dtype).tiny) ** 0.6)
+            radii = norms(omega)
+        return omega, xp.where(inside, self.radius, radii)
 
     def project(self, omega: Array) -> Array:
         """w radius / |w| for the particles outside."""
@@ -215,7 +221,8 @@ class Ball(Walls):
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
-        return scale_rows(omega, self.radius / self._outer_norms(omega, inside))  # times exactly 1 inside
+        omega, radii = self._outside(omega, inside)
+        return scale_rows(omega, self.radius / radii)  # times exactly 1 inside
 
     def reflect(self, omega: Array) -> Array:
         """w (2 radius / |w| - 1) for the particles outside, repeated until inside: a triangle wave of |w| along w's direction."""
@@ -223,7 +230,7 @@ class Ball(Walls):
         inside = self.contains(omega)
         if bool(inside.all()):
             return omega
-        radii = self._outer_norms(omega, inside)
+        omega, radii = self._outside(omega, inside)
         folded = self.radius - abs(namespace(omega).remainder(radii + self.radius, 4 * self.radius) - 2 * self.radius)
         return _where(~inside, scale_rows(omega, folded / radii), omega)
 

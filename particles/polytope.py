@@ -52,7 +52,7 @@ class Polytope(Convex):
         far = (x @ normals.T - offsets).max(-1) > 2 * self._size
         if far.any():
             wall = self.project(x[far])
-            overshoot = safe_norms(x[far] - wall)
+            overshoot = np.minimum(safe_norms(x[far] - wall), np.finfo(float).max)
             x[far] = wall + scale_rows((x[far] - wall) / overshoot[:, None], np.remainder(overshoot, 2 * self._size))
         return x
 

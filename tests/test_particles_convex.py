@@ -102,6 +102,18 @@ def test_ellipsoid_projection_on_axes_planes_and_at_the_wall(axes):
     np.testing.assert_array_equal(domain.reflect(np.zeros((1, dim))), 0)
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_points_as_far_as_numbers_go_are_projected():
+    x = np.array([[1.7e308, 1.7e308], [-1.7e308, 1.0]])
+    direction = np.array([1.0, 4.0])  # axes^2 times the ray's
+    expected = [direction / np.linalg.norm(direction / [1, 2]), [-1, 0]]
+    np.testing.assert_allclose(Ellipsoid([1.0, 2.0]).project(x), expected, atol=1e-15)
+    np.testing.assert_allclose(Simplex(2).project(x), [[0.5, 0.5], [0, 1]], atol=1e-15)
+    np.testing.assert_allclose(HalfSpaces([[1, 0], [-1, 0], [0, 1], [0, -1]], [1, 1, 1, 1]).project(x), [[1, 1], [-1, 1]], atol=1e-15)
+    for domain in (Ellipsoid([1.0, 2.0]), Simplex(2)):
+        assert domain.contains(domain.reflect(x)).all()
+
+
 def test_known_projections_onto_the_simplex():
     x = np.array([[2.0, 0.0], [0.8, 0.8], [-1.0, 0.5], [-1.0, -2.0], [0.2, 0.3], [1e30, 0.9e30], [-3.0, 9.0]])
     expected = [[1, 0], [0.5, 0.5], [0, 0.5], [0, 0], [0.2, 0.3], [1, 0], [0, 1]]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -158,6 +159,45 @@ def test_points_of_another_dimension_are_refused(domain, verb):
     for x in (np.zeros((4, domain.dim + 1)), torch.zeros(4, domain.dim + 1), np.zeros(())):
         with pytest.raises(ValueError, match=rf"omega must have shape \(..., {domain.dim}\)"):
             getattr(domain, verb)(x)
+
+
+@pytest.mark.parametrize("verb", ["project", "reflect", "contains"])
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        (np.zeros((3, 2), complex), "omega must hold real numbers, got dtype complex128"),
+        (torch.zeros((3, 2), dtype=torch.complex64), "omega must hold real numbers"),
+        (np.zeros((3, 2), np.float16), "omega must be float32 or float64, got dtype float16"),
+        (torch.zeros((3, 2), dtype=torch.bfloat16), "omega must be float32 or float64"),
+        ([[0.0, 1.0], [2.0]], "omega must be an array whose rows have one length"),
+        (np.array([["a", "b"]]), "omega must hold real numbers"),
+        (np.ma.masked_invalid([[np.nan, 0.0]]), "omega must have no masked values"),
+    ],
+    ids=lambda given: "" if isinstance(given, str) else type(given).__name__,
+)
+def test_what_holds_no_real_numbers_is_refused(verb, points, words):
+    for domain in (Ball(1.0, 2), Box([-1, -1], [1, 1]), Torus([1.0, 1.0]), FullSpace(2)):
+        with pytest.raises(ValueError, match=words):
+            getattr(domain, verb)(points)
+
+
+def test_labelled_axes_are_found_by_name():
+    points = np.random.default_rng(0).normal(size=(4, 2))
+    turned = xr.DataArray(points.T, dims=("dim", "particle"))
+    np.testing.assert_array_equal(Ball(0.5, 2).project(turned), Ball(0.5, 2).project(points))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
+def test_points_whose_length_is_no_number_are_projected_and_reflected_along_their_ray(dtype):
+    ball, most = Ball(1.0, 2), np.finfo(dtype).max
+    x = np.array([[-most, -most], [most, most / 2], [0.0, most]], dtype)
+    direction = np.array([[-1, -1], [1, 0.5], [0, 1]]) / np.sqrt([[2], [1.25], [1]])
+    for points in (x, torch.from_numpy(x)):
+        np.testing.assert_allclose(np.asarray(ball.project(points)), direction, rtol=1e-6)
+        assert bool(ball.contains(ball.reflect(points)).all())
+    with pytest.raises(ValueError, match="displacement must be of a length whose square is a number"):
+        ball.bounce(np.zeros((1, 2)), np.full((1, 2), 1.7e308))
 
 
 @pytest.mark.parametrize("verb", ["project", "reflect", "contains"])
