@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Config = dict[str, Any]
+UNGUARDED = "new processes import the script, which must call run_ensemble under `if __name__ == '__main__':` only"
 GRACE = 5.0  # seconds that interrupted workers get to write what they have
 
 
@@ -176,10 +178,16 @@ def _dask() -> Any:
 
 def _local_pool(n_configs: int) -> Iterator[Executor]:
     """Spawned processes, one for each CPU that this process may use; those of an interrupted ensemble do not outlive it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # while a new process imports the script
+        raise RuntimeError(UNGUARDED)
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     pool = ProcessPoolExecutor(max(1, min(cpus, n_configs)), mp_context=multiprocessing.get_context("spawn"))
     try:
         yield pool
+    except (BrokenProcessPool, EnsembleError) as error:
+        if all(isinstance(e, BrokenProcessPool) for e in getattr(error, "exceptions", {0: error}).values()):
+            error.add_note(f"If the processes ended as they began, this is why: {UNGUARDED}.")
+        raise
     except KeyboardInterrupt:
         workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
