@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import xarray as xr
 
-from particles import Ball, FullSpace, Langevin, Quadratic, Riesz, simulate
+from particles import HMC, Ball, FullSpace, Langevin, Quadratic, Riesz, simulate
 from particles.arrays import count, positive
 from particles.energy import Energy
 from particles.simulate import uninterrupted
@@ -63,12 +63,14 @@ def run(config: Config) -> xr.Dataset:
     line: line_density and semicircle_density (position), and ground_state, hermite (site), the zero-temperature positions.
     """
     runs = {name: _simulate(config, name) for name in ("plane", "space", "line", "free")}
+    exact = _exactly(config, runs["line"])
     weaker = json.dumps(_energy(config, CONTROL * config.strength).describe())
     rows = {
         "second moment, 2 dimensions": _tested(config, runs["plane"], "second_moment", _sampled(runs["plane"], beta=CONTROL * config.beta)),
         "second moment, 3 dimensions": _tested(config, runs["space"], "second_moment", _sampled(runs["space"], beta=CONTROL * config.beta)),
         "second moment, 1 dimension": _tested(config, runs["line"], "second_moment", {"energy": weaker}),
         "density, 1 dimension": _tested(config, runs["line"], "density", {"energy": weaker}),
+        "energy, 1 dimension, HMC": _tested(config, exact, "energy", {"energy": weaker}),
         "Euler's variance, free particles": _tested(
             config, runs["free"], "second_moment", _sampled(runs["free"], step_size=config.long_step / 10)
         ),
@@ -90,6 +92,15 @@ def _simulate(config: Config, name: str) -> xr.Dataset:
     step_size = config.long_step if name == "free" else config.step_size / (4 if name == "line" else 1)
     sampler = Langevin(step_size, beta, drift_cap=None if name == "free" else 0.1)
     run = simulate(omega, energy, FullSpace(dim), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
+    return uninterrupted(run)
+
+
+def _exactly(config: Config, line: xr.Dataset) -> xr.Dataset:
+    """The gas on the line by an exact sampler, from where the Langevin run has come to."""
+    oscillation = 1 / math.sqrt(config.stiffness * config.n_line)  # the fastest mode's, per radian: it bounds the leapfrog step
+    sampler = HMC(0.5 * oscillation, config.beta_line, n_leapfrog=8, tune=int(config.burn_in * config.n_steps))
+    start, energy = line["omega"].isel(step=-1).values, _energy(config, config.strength)
+    run = simulate(start, energy, FullSpace(1), sampler, n_steps=config.n_steps, save_every=config.save_every, rng=config.seed)
     return uninterrupted(run)
 
 
