@@ -1,5 +1,5 @@
 """Pictures of a trajectory. Every function draws one Dataset of `simulate` on given or new Axes and returns the Axes; none shows it.
-`health` and `animate` make figures of their own.
+`plot_health` and `animate` make figures of their own.
 
 Theory enters as arrays, so that a picture can be redrawn from the Dataset and a curve alone.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_POINTS, MAX_FRAMES, DPI = 5000, 120, 72
 FRACTIONS = {"projected": "moved back by the wall", "capped": "capped", "acceptance": "accepted"}
-PANELS = {  # of `health`, below the energy: (variables and what they are called, whether the axis is logarithmic)
+PANELS = {  # of `plot_health`, below the energy: (variables and what they are called, whether the axis is logarithmic)
     "fractions": (FRACTIONS, False),
     "gradient": ({"grad_norm": "gradient norm"}, True),
     "gap": ({"min_gap": "smallest gap"}, True),
@@ -139,7 +139,7 @@ def _band(ax: Any, values: xr.DataArray, **style: Any) -> None:
     ax.fill_between(values.step, values.min("chain"), values.max("chain"), color=line.get_color(), alpha=0.2, linewidth=0)
 
 
-def health(dataset: xr.Dataset) -> Figure:
+def plot_health(dataset: xr.Dataset) -> Figure:
     """A new figure of all that a run records of itself, on one time axis: energy by term, fractions of steps moved back by the wall,
     capped or accepted, gradient norm, smallest gap, coincident pairs, step size, temperature added by minibatches; those that exist.
 
@@ -180,32 +180,10 @@ def _panel(ax: Any, dataset: xr.Dataset, names: dict[str, str], log: bool) -> No
         ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         ax.yaxis.set_minor_locator(NullLocator())
     else:
-        ax.set_ylim(bottom=0)
+        top = max(1.0 if "coincident" in names else 0.0, ax.get_ylim()[1])
+        ax.set_ylim(-0.03 * top, top)  # a line at 0 is seen
     if "coincident" in names:
-        ax.set_ylim(top=max(1.0, ax.get_ylim()[1]))
         ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-
-
-def plot_health(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Whether to trust a run, in one panel: fractions moved back by the wall, capped, accepted (left), gradient norm and smallest gap
-    (right, logarithmic). `health` draws more.
-    """
-    _check_dataset(dataset)
-    ax = _axes(ax)
-    other = ax.twinx()
-    for color, (name, label) in zip(("tab:blue", "tab:orange", "tab:purple"), FRACTIONS.items()):
-        if name in dataset:
-            ax.plot(dataset.step, dataset[name].mean("chain"), color=color, label=label)
-    right = [(name, color) for name, color in (("grad_norm", "tab:green"), ("min_gap", "tab:red")) if name in dataset]
-    for name, color in right:
-        other.semilogy(dataset.step, dataset[name].mean("chain"), "--", color=color, label=name)
-    ax.set_xlabel("step")
-    ax.set_ylabel("fraction of particle steps")
-    other.set_ylabel(", ".join(name for name, _ in right))
-    lines = [*ax.get_lines(), *other.get_lines()]
-    ax.set_ylim(bottom=0)
-    ax.legend(lines, [line.get_label() for line in lines], fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
-    return ax
 
 
 def density_samples(omega: np.ndarray, density: str | int) -> np.ndarray:

@@ -48,14 +48,11 @@ def test_one_dimension_is_drawn_against_the_particle_number(line):
     assert np.array_equal(ax.collections[-1].get_offsets(), np.stack([line.omega[0, -1, :, 0], np.arange(9)], -1))
 
 
-def test_energies_and_health(dataset, line):
+def test_energies(dataset, line):
     ax = plots.plot_energies(dataset)
     assert [curve.get_label() for curve in ax.lines] == ["energy", "quadratic", "riesz"]
     np.testing.assert_allclose(ax.lines[2].get_ydata(), dataset.energy_riesz.mean("chain"))
     assert len(plots.plot_energies(line).lines) == 1  # one term is the energy
-    ax = plots.plot_health(dataset)
-    assert {text.get_text() for text in ax.get_legend().get_texts()} == {"moved back by the wall", "capped", "grad_norm", "min_gap"}
-    assert {axes.get_ylabel() for axes in ax.figure.axes} == {"fraction of particle steps", "grad_norm, min_gap"}
 
 
 def panels(figure):
@@ -68,7 +65,7 @@ def test_health_draws_what_a_langevin_run_records():
     energy = Alignment(x, x[:, 0] > 0, "fourier", batch_size=8) + Riesz(0, 0.5)
     start = Ball(1.0, 2).sample(2 * 12, 0).reshape(2, 12, 2)
     run = simulate(start, energy, Ball(1.5, 2), Langevin(0.02, 5.0, drift_cap=0.5), n_steps=40, save_every=2, rng=0)
-    figure = plots.health(run)
+    figure = plots.plot_health(run)
     axes = panels(figure)
     assert list(axes) == ["$H_N$", "fraction", "gradient norm", "smallest gap", "coincident pairs", "minibatch temperature"]
     assert [line.get_label() for line in axes["$H_N$"].lines] == ["energy", "alignment", "riesz"]
@@ -82,20 +79,18 @@ def test_health_draws_what_a_langevin_run_records():
 def test_health_draws_what_hmc_records_and_marks_tuning():
     start = Ball(1.0, 2).sample(2 * 6, 0).reshape(2, 6, 2)
     run = simulate(start, Quadratic(1.0), Ball(1.5, 2), HMC(0.2, 5.0, n_leapfrog=3, tune=20), n_steps=60, save_every=2, rng=0)
-    axes = panels(plots.health(run))
+    axes = panels(plots.plot_health(run))
     assert list(axes) == ["$H_N$", "accepted", "gradient norm", "step size"]
     for ax in axes.values():
         assert ax.patches[0].get_extents().transformed(ax.transData.inverted()).x1 == pytest.approx(20)
     assert {text.get_text() for text in axes["$H_N$"].get_legend().get_texts()} == {"energy", "tuning"}
-    one = plots.plot_health(run)
-    assert {text.get_text() for text in one.get_legend().get_texts()} == {"accepted", "grad_norm"}
 
 
 @pytest.mark.parametrize("gap", [0.0, np.inf])
 def test_health_leaves_out_what_a_logarithmic_axis_cannot_show(dataset, gap):
     run = dataset.copy(deep=True)
     run["min_gap"][:, 5] = gap
-    figure = plots.health(run)
+    figure = plots.plot_health(run)
     figure.canvas.draw()  # constrained layout and log ticks raise or warn here if something is wrong
     assert np.isnan(panels(figure)["smallest gap"].lines[0].get_ydata()[5])
 
@@ -156,9 +151,7 @@ def test_what_lies_outside_the_run_is_named(dataset, options, words):
     assert not plt.get_fignums()
 
 
-@pytest.mark.parametrize(
-    "draw", [plots.plot_particles, plots.plot_energies, plots.plot_health, plots.plot_density, plots.animate, plots.health]
-)
+@pytest.mark.parametrize("draw", [plots.plot_particles, plots.plot_energies, plots.plot_health, plots.plot_density, plots.animate])
 def test_an_array_is_no_dataset(draw):
     with pytest.raises(ValueError, match=r"dataset must be a Dataset of simulate.*got ndarray"):
         draw(np.zeros((2, 3, 4, 2)))
