@@ -121,10 +121,33 @@ def test_own_processes_store_and_continue(tmp_path):
     simulate(**jobs[0] | {"callback": lambda step, frame: step == 4})  # stopped half-way
     simulate(**jobs[1])
     before = os.stat(tmp_path / "1" / "zarr.json").st_mtime_ns
-    runs = run_ensemble(jobs)
+    runs = run_ensemble(jobs[:1])  # one process: starting it is all that takes time here
+    assert_same([run.load() for run in runs], [simulate(**configs(1)[0])])
+    runs = run_ensemble(jobs, executor=Serial())
     assert_same([run.load() for run in runs], [simulate(**job) for job in configs(2)])
     assert os.stat(tmp_path / "1" / "zarr.json").st_mtime_ns == before
-    assert_same(run_ensemble(jobs, executor=Serial()), runs)
+
+
+UNGUARDED = """
+from particles import *
+run_ensemble([dict(omega=[[0.0]], energy=Quadratic(1.0), domain=FullSpace(1), sampler=Langevin(0.1, 1.0), n_steps=1, rng=0)])
+"""
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 1
+    assert "RuntimeError: new processes import the script" in run.stderr  # in the new process
+    assert run.stderr.strip().endswith("which must call run_ensemble under `if __name__ == '__main__':` only.")
+
+
+def test_an_ensemble_in_a_process_that_imports_its_script_is_refused(monkeypatch):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(RuntimeError, match="must call run_ensemble under `if __name__"):
+        run_ensemble(configs(1))
 
 
 def test_a_generator_gives_every_config_its_seed_in_order():
