@@ -106,7 +106,7 @@ class Sum(Energy):
     term = "sum"
 
     def __init__(self, energies: Iterable[Energy]) -> None:
-        energies = tuple(energies)
+        energies = tuple(energies) if isinstance(energies, Iterable) else (energies,)
         if not energies or not all(isinstance(e, Energy) for e in energies):
             raise ValueError(f"energies must be one or more Energy objects, got {energies!r}")
         self.energies: tuple[Energy, ...] = tuple(part for e in energies for part in (e.energies if isinstance(e, Sum) else (e,)))
@@ -194,7 +194,7 @@ class Quadratic(Energy):
 
 
 def _per_coordinate(value: Any, name: str) -> float | np.ndarray:
-    value = as_float(to_numpy(value, name), name) if np.ndim(value) else real(value, name)
+    value = as_float(to_numpy(value, name), name) if isinstance(value, (list, tuple)) or np.ndim(value) else real(value, name)
     if isinstance(value, float):
         return value
     if value.ndim != 1 or not value.size:

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from particles.arrays import count
+from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,8 +35,7 @@ def to_arviz(dataset: xr.Dataset, *, warmup: int | None = None) -> Any:
     ValueError
         If dataset is no trajectory, warmup is no integer of at least 0, or no frame comes after it.
     """
-    if "omega" not in getattr(dataset, "data_vars", ()):
-        raise ValueError(f"dataset must be a Dataset of simulate, with omega (chain, step, particle, dim), got {type(dataset).__name__}")
+    require_trajectory(dataset)
     sampler = json.loads(dataset.attrs.get("sampler", "{}"))
     warmup = sampler.get("tune", 0) if warmup is None else count(warmup, "warmup", least=0)
     last = int(dataset.step[-1])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particles.arrays import count
+from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,12 +40,6 @@ def _axes(ax: Axes | None) -> Any:
     import matplotlib.pyplot as plt
 
     return plt.subplots(figsize=(5, 4), layout="constrained")[1]
-
-
-def _check_dataset(dataset: Any) -> None:
-    """ValueError for what is no trajectory."""
-    if "omega" not in getattr(dataset, "data_vars", ()):
-        raise ValueError(f"dataset must be a Dataset of simulate, with omega (chain, step, particle, dim), got {type(dataset).__name__}")
 
 
 def _check_index(value: Any, name: str, size: int, *, least: int = 0) -> None:
@@ -103,7 +98,7 @@ def plot_particles(
     ValueError
         If dataset is no trajectory, or frame, chain or dims lie outside it.
     """
-    _check_dataset(dataset)
+    require_trajectory(dataset)
     points = _points(dataset, chain, dims)
     _check_index(frame, "frame", len(points), least=-len(points))
     ax = _axes(ax)
@@ -122,7 +117,7 @@ def plot_particles(
 
 def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """H_N and its terms against the step: mean over chains, and the range of the chains as a band."""
-    _check_dataset(dataset)
+    require_trajectory(dataset)
     ax = _axes(ax)
     names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
     for name in names if len(names) > 2 else ["energy"]:
@@ -149,7 +144,7 @@ def plot_health(dataset: xr.Dataset) -> Figure:
     """
     import matplotlib.pyplot as plt
 
-    _check_dataset(dataset)
+    require_trajectory(dataset)
     panels = [(names, log) for names, log in PANELS.values() if not names.keys().isdisjoint(dataset.data_vars)]
     figure, axes = plt.subplots(1 + len(panels), sharex=True, figsize=(7, 2.4 + 1.3 * len(panels)), layout="constrained", squeeze=False)
     plot_energies(dataset, ax=axes[0, 0]).set_xlabel("")
@@ -190,8 +185,9 @@ def density_samples(omega: np.ndarray, density: str | int) -> np.ndarray:
     """The scalar of every particle whose density is drawn: "radial" gives |w|, an int that coordinate. (..., dim) -> (...)."""
     if density == "radial":
         return np.linalg.norm(omega, axis=-1)
-    if isinstance(density, str) or not 0 <= density < omega.shape[-1]:
+    if isinstance(density, str):
         raise ValueError(f"density must be 'radial' or a coordinate below {omega.shape[-1]}, got {density!r}")
+    _check_index(density, "density", omega.shape[-1])
     return omega[..., density]
 
 
@@ -209,7 +205,7 @@ def plot_density(
     ax: Axes | None = None,
 ) -> Axes:
     """Histogram over all chains and the chosen frames of |w| ("radial") or of a coordinate, beside a theory curve (x, density)."""
-    _check_dataset(dataset)
+    require_trajectory(dataset)
     ax = _axes(ax)
     values = density_samples(dataset.omega.isel(step=frames).transpose(..., "dim").to_numpy(), density).ravel()
     ax.hist(values, _n_bins(values.size), density=True, color="tab:red", alpha=0.5, label="particles")
@@ -245,7 +241,7 @@ def animate(
     from matplotlib.animation import FuncAnimation, PillowWriter
     from matplotlib.figure import Figure
 
-    _check_dataset(dataset)
+    require_trajectory(dataset)
     frames = np.unique(np.linspace(0, dataset.sizes["step"] - 1, min(count(n_frames, "n_frames"), MAX_FRAMES)).astype(int))
     dataset = dataset.isel(step=frames).load()
     figure = Figure(figsize=(8, 4), layout="constrained")
@@ -266,7 +262,7 @@ def animate(
         bars.set_data(heights[i])
         return [left.collections[-1], bars]
 
-    animation = FuncAnimation(figure, draw, frames=len(frames), interval=1000 / fps)  # type: ignore[arg-type]
+    animation = FuncAnimation(figure, draw, frames=len(frames), interval=1000 / count(fps, "fps"))  # type: ignore[arg-type]
     if path is not None:
         animation.save(path, writer=PillowWriter(fps=fps), dpi=DPI)
     return animation

@@ -40,7 +40,7 @@ def particle_energies(omega: Array, energy: Energy) -> Array:
     omega = omega.detach() if is_torch(omega) else omega
     parts = energy.energies if isinstance(energy, Sum) else (energy,)
     for part in parts:
-        if getattr(part, "bodies", None) not in (1, 2):
+        if not isinstance(part, Energy) or part.bodies not in (1, 2):
             raise ValueError(f"energy must be a sum of external and pair energies, whose `bodies` is 1 or 2, got {part!r}")
     return sum(_external(omega, part) if part.bodies == 1 else _pairwise(omega, part) for part in parts)
 

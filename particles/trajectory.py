@@ -242,6 +242,14 @@ def _grow(group: Any, n_frames: int) -> None:
         steps.resize((n_frames,))
 
 
+def require_trajectory(dataset: Any) -> None:
+    """ValueError for what is no Dataset of `simulate` with a frame in it; parts of one may keep any frames, particles and chains."""
+    axes = getattr(getattr(dataset, "data_vars", {}).get("omega"), "sizes", {})
+    if {"chain", "step", "particle", "dim"} - {name for name, size in axes.items() if size}:
+        got = f"axes {dict(axes)}" if axes else type(dataset).__name__
+        raise ValueError(f"dataset must be a Dataset of simulate, with omega (chain, step, particle, dim), none of them 0, got {got}")
+
+
 def open_trajectory(store: str | Path) -> xr.Dataset:
     """The valid frames of a store, read lazily; also of one that is still being written, or whose writer was killed.
 

@@ -165,6 +165,8 @@ def test_a_derivative_that_is_not_the_values_is_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: Sum(3), r"energies must be one or more Energy objects, got \(3,\)"),
+        (lambda: Quadratic([1, [2]]), "stiffness must be an array whose rows have one length"),
         (lambda: External(3, name="v"), "value must be callable"),
         (lambda: External(trap, 3, name="v"), "gradient must be callable"),
         (lambda: Pair(trap, 3, name="v"), "derivative must be callable"),

@@ -126,13 +126,15 @@ def test_figures_do_not_pile_up(dataset, tmp_path):
 
 
 def test_bad_input(dataset):
-    for density in ("angular", 2, -1):
+    for density in ("angular", 2, -1, None, 1.0, True):
         with pytest.raises(ValueError, match="density"):
             plots.plot_density(dataset, density=density)
     with pytest.raises(ValueError, match="trail"):
         plots.plot_particles(dataset, trail=-1)
     with pytest.raises(ValueError, match="n_frames"):
         plots.animate(dataset, n_frames=0)
+    with pytest.raises(ValueError, match="fps must be an integer of at least 1, got 0"):
+        plots.animate(dataset, fps=0)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,11 @@ def test_what_lies_outside_the_run_is_named(dataset, options, words):
 
 
 @pytest.mark.parametrize("draw", [plots.plot_particles, plots.plot_energies, plots.plot_health, plots.plot_density, plots.animate])
-def test_an_array_is_no_dataset(draw):
-    with pytest.raises(ValueError, match=r"dataset must be a Dataset of simulate.*got ndarray"):
-        draw(np.zeros((2, 3, 4, 2)))
+def test_an_array_a_part_without_axes_and_an_empty_one_are_no_trajectory(draw, dataset):
+    for wrong, got in (
+        (np.zeros((2, 3, 4, 2)), "ndarray"),
+        (dataset.isel(chain=0), "axes"),
+        (dataset.isel(step=slice(0)), r"axes.*'step': 0"),
+    ):
+        with pytest.raises(ValueError, match=rf"dataset must be a Dataset of simulate.*got {got}"):
+            draw(wrong)

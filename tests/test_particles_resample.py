@@ -238,6 +238,7 @@ def test_independent_particles_at_two_temperatures():
         (lambda: gibbs_weights(OMEGA, CentredAlignment(X, Y, "fourier") + Riesz(0, 1), 1.0), "energy must be a sum of external and pair"),
         (lambda: particle_energies(OMEGA, QuadraticTarget(X, Y, "fourier")), "energy must be a sum of external and pair"),
         (lambda: particle_energies(OMEGA, FullSpace(3)), "energy must be a sum of external and pair"),
+        (lambda: particle_energies(OMEGA, Quadratic), "energy must be a sum of external and pair"),
         (lambda: resample(OMEGA, np.ones(6), 3, 0), r"weights must have shape \(7,\) for this omega, got \(6,\)"),
         (lambda: resample(OMEGA, np.ones((1, 7)), 3, 0), r"weights must have shape \(7,\)"),
         (lambda: resample(OMEGA, -np.ones(7), 3, 0), "weights must be at least 0"),
