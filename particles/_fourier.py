@@ -9,6 +9,7 @@ float32 inside a tile and in float64 across tiles. The slow definition is `naive
 from __future__ import annotations
 
 import math
+import threading
 import typing
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -212,7 +213,11 @@ def _blocks(first, last, x, factor, omega, size, phase, far, table, values, grad
 
 
 def _in_threads(tasks: int, threads: int, arguments: tuple) -> None:
-    """All tasks, shared out evenly; Python's threads, because numba's would take longer to compile than everything else."""
+    """All tasks, shared out evenly.
+
+    Python's threads, because a prange would take longer to compile than everything else; they end with the call, so that neither a fork
+    nor a call from other threads finds them.
+    """
     bounds = [tasks * i // threads for i in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda part: _blocks(*part, *arguments), pairwise(bounds)))
@@ -250,7 +255,8 @@ def alignment_sums(
     far = (np.abs(omega) * np.abs(planes).max(-1)[:, None]).sum(-1) > _LARGEST
     values, gradient = np.zeros(omega.shape[:2]), np.zeros(omega.shape)
     tasks = omega.shape[0] * -(-omega.shape[1] // _BLOCK)
-    threads = min(tasks, numba.get_num_threads()) if values.size * planes.shape[-1] > _SMALL else 1
+    exiting = not threading.main_thread().is_alive()  # the interpreter waits for this thread, and opens no more pools
+    threads = min(tasks, numba.get_num_threads()) if values.size * planes.shape[-1] > _SMALL and not exiting else 1
     arguments = (planes, labels, np.array(omega, order="C"), size, phase, far, _TABLES[x.dtype], values, gradient)
     if threads == 1:
         _blocks(0, tasks, *arguments)

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from particles.alignment import Alignment
-from particles.arrays import count, positive
+from particles.arrays import count, flag, positive
 from particles.domain import Ball
 from particles.energy import Energy, Quadratic
 from particles.features import CosineSquared, Feature, FourierPhase, as_feature
@@ -80,7 +80,7 @@ def holdout_split(x: np.ndarray, y: np.ndarray, classes: bool, rng: np.random.Ge
     group = y[order].argmax(-1) if classes else np.zeros(len(x), dtype=int)
     held = np.concatenate([members[: _holdout_count(len(members))] for members in (order[group == g] for g in np.unique(group))])
     if len(held) == 0:
-        raise ValueError(f"a hold-out needs a class with at least 2 rows, got {len(x)} rows in {len(np.unique(group))} classes")
+        raise ValueError(f"y must have a class with at least 2 rows for a hold-out, got {len(x)} rows in {len(np.unique(group))} classes")
     kept = np.setdiff1d(order, held)
     return Split(x[kept], y[kept], x[held], y[held], classes)
 
@@ -138,6 +138,8 @@ class _SpectralFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         if classes:
             self.classes_, codes = np.unique(y, return_inverse=True)
             y = np.eye(len(self.classes_))[codes]
+        if y.dtype.kind not in "biufO":
+            raise ValueError(f"y must hold labels (n,) or numbers (n, target), got dtype {y.dtype} and shape {y.shape}")
         y = y.reshape(len(X), -1).astype(np.float64)
         if not np.ptp(y, axis=0).any():
             raise ValueError(f"y must hold at least two classes or values, got 1 class in {len(y)} samples")
@@ -214,12 +216,16 @@ class ParticleFeatures(_SpectralFeatures):
     def fit(self, X: Any, y: Any) -> ParticleFeatures:
         """Move the particles on X (n, dim) and y (n,) or (n, target). ValueError on bad shapes, NaN or a single class."""
         x, target, classes = self._checked(X, y)
-        n_steps = count(self.n_steps, "n_steps")
+        n_steps, early_stopping = count(self.n_steps, "n_steps"), flag(self.early_stopping, "early_stopping")
+        if self.energy is not None and not callable(self.energy):
+            raise ValueError(f"energy must be a function of (x, y), got {self.energy!r}")
+        if self.domain is not None and not hasattr(self.domain, "project"):
+            raise ValueError(f"domain must be a domain of `particles`, got {self.domain!r}")
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         start = start_frequencies(self.feature_, self.n_particles, x.shape[1], np.sqrt(0.3 / x.shape[1]), rng)
         key = int(rng.integers(2**31))
         self.holdout_alignment_ = float("nan")
-        if self.early_stopping:
+        if early_stopping:
             split = holdout_split(x, target, classes, rng)
             n_steps, omega = self._best_checkpoint(start, split, n_steps, key)
             self.holdout_alignment_ = self._alignment(split.x_holdout, split.y_holdout, omega)
@@ -274,8 +280,8 @@ class GaussianFeatures(_SpectralFeatures):
     def _tuned(self, split: Split, rng: np.random.Generator) -> tuple[float, np.ndarray]:
         """(scale, particles) with the best hold-out score over `SCALES`; one set of directions serves all scales."""
         distances = pdist(split.x[:500])
-        if not distances.any():
-            raise ValueError(f"X must hold distinct rows, got {len(split.x)} equal ones in the fit part")
+        if not (distances.any() and np.isfinite(distances).all()):
+            raise ValueError(f"X must hold distinct rows at finite distances, got distances up to {distances.max(initial=0.0)}")
         median = np.median(distances[distances > 0])
         dim = split.x.shape[1]
         seed = int(rng.integers(2**31))

@@ -219,7 +219,7 @@ class Langevin(Sampler):
         return [f"drift_cap shortened {share:.2%} of the particle steps: reduce step_size"] if share > CAPPED_WARNING else []
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters as JSON values; callables without a `describe` appear by name."""
+        """Name and parameters as JSON values; callables without a `describe` by name and fingerprint."""
         return {
             "name": "Langevin",
             "step_size": described(self.step_size),
@@ -246,7 +246,7 @@ def _all(mask: Array) -> bool:
 def _fraction(mask: Array | None, omega: Array) -> Array:
     """The mean over particles of a boolean (..., particle), float64 of omega's leading shape; None means nowhere True."""
     if not is_torch(omega):
-        return np.zeros(omega.shape[:-2]) if mask is None else mask.mean(-1)
+        return np.zeros(omega.shape[:-2]) if mask is None else np.add.reduce(mask, -1) / mask.shape[-1]  # half the time of `mean`
     return omega.new_zeros(omega.shape[:-2]).double() if mask is None else mask.double().mean(-1)
 
 
@@ -260,7 +260,7 @@ def _shorten(x: Array, limit: float) -> tuple[Array, Array | None]:
 
 def _require_finite(moved: Array, omega: Array, step: int) -> None:
     """DivergenceError naming the first particle that is not finite."""
-    bad = ~namespace(moved).isfinite(moved).all(-1)
-    if bool(bad.any()):
-        where = bad.reshape(-1).tolist().index(True)
-        raise DivergenceError(step, where // bad.shape[-1], where % bad.shape[-1], omega)
+    finite = namespace(moved).isfinite(moved)
+    if not bool(finite.all()):
+        where = finite.all(-1).reshape(-1).tolist().index(False)
+        raise DivergenceError(step, where // moved.shape[-2], where % moved.shape[-2], omega)

@@ -45,7 +45,7 @@ class _Hamiltonian(Sampler):
     target: float = 0.8
 
     fractions: ClassVar[dict[str, float]] = {"acceptance": math.nan}
-    n_leapfrog: ClassVar[int] = 1
+    n_leapfrog: ClassVar[int]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step_size", checked(self.step_size, "step_size"))
@@ -130,7 +130,7 @@ class _Hamiltonian(Sampler):
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters as JSON values; callables without a `describe` appear by name."""
+        """Name and parameters as JSON values; callables without a `describe` by name and fingerprint."""
         values = {"step_size": described(self.step_size), "beta": described(self.beta), "tune": self.tune, "target": self.target}
         return {"name": type(self).__name__, **values}
 
@@ -170,7 +170,7 @@ class HMC(_Hamiltonian):
         object.__setattr__(self, "n_leapfrog", count(self.n_leapfrog, "n_leapfrog"))
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters as JSON values; callables without a `describe` appear by name."""
+        """Name and parameters as JSON values; callables without a `describe` by name and fingerprint."""
         return super().describe() | {"n_leapfrog": self.n_leapfrog}
 
 
@@ -183,6 +183,8 @@ class MALA(_Hamiltonian):
 
     _: KW_ONLY
     target: float = 0.574
+
+    n_leapfrog: ClassVar[int] = 1
 
     @staticmethod
     def _length(step_sizes: np.ndarray) -> np.ndarray:

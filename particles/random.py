@@ -156,7 +156,12 @@ def normal(key: Key, shape: tuple[int, ...], *, stream: int = NOISE) -> np.ndarr
 
 
 def walk(key: Key, omega: np.ndarray, gradient: np.ndarray, eta: float, sigma: float) -> np.ndarray:
-    """omega - eta gradient + sigma normal(key, omega.shape) of float64 arrays (chain, particle, dim), the same bits in one pass."""
+    """omega - eta gradient + sigma normal(key, omega.shape) of float64 arrays (chain, particle, dim), the same bits in one pass.
+
+    ValueError if the shapes differ.
+    """
+    if gradient.shape != omega.shape:
+        raise ValueError(f"gradient must have omega's shape {omega.shape}, got {gradient.shape}")
     out = np.empty(omega.shape)
     flat = (len(omega), -1)
     _fill_walk(out.reshape(flat), omega.reshape(flat), gradient.reshape(flat), eta, sigma, *_words(key, NOISE))

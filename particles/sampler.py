@@ -12,6 +12,7 @@ import numpy as np
 
 from particles.arrays import Array, count, positive
 from particles.domain import Domain
+from particles.fingerprint import describe_callable
 from particles.random import Key
 
 Memory = dict[str, Any]
@@ -58,7 +59,7 @@ class Sampler:
         return []
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters as JSON values; callables without a `describe` appear by name."""
+        """Name and parameters as JSON values; callables without a `describe` by name and fingerprint."""
         raise NotImplementedError
 
 
@@ -125,13 +126,13 @@ def at(value: Value, step: int, name: str, *, infinite: bool = False) -> float:
         return value
     number = value(step)
     if not isinstance(number, numbers.Real) or not number > 0 or (number == math.inf and not infinite):
-        raise ValueError(f"{name} must be positive, got {number!r} at step {step}")
+        raise ValueError(f"{name} must be a positive number, got {number!r} at step {step}")
     return float(number)
 
 
 def described(value: Value) -> Any:
-    """A number, "inf", or a schedule's description; a user's callable is known by its name only."""
+    """A number, "inf", or a schedule's description: for a user's callable its name and a fingerprint of its code."""
     if callable(value):
         own = getattr(value, "describe", None)
-        return own() if own else {"name": getattr(value, "__qualname__", type(value).__name__)}
+        return own() if own else describe_callable(value)
     return "inf" if value == math.inf else value

@@ -288,6 +288,8 @@ class _Tally:
         self.n_recent += 1
         self.n_total += step >= self.sampler.tune
         for name, value in info.items():
+            if name not in self.recent:
+                raise ValueError(f"sampler must report some of its fractions {sorted(self.recent)}, got {name!r}")
             value = _to_numpy(value, np.float64)
             self.recent[name] += value
             if step >= self.sampler.tune:
@@ -309,6 +311,7 @@ def _frame(omega: Array, model: _Model, step: int, fractions: Frame, memory: Sam
     """All that is saved of one step; the gradient is that of the step's minibatch, before clip and cap."""
     terms, gradient = model.energy.value_and_grad(omega, key=model.key(step))
     values = {f"energy_{name}": _to_numpy(value, np.float64) for name, value in terms.items()}
+    _check_shapes(omega, values, gradient)
     gradients = _to_numpy(gradient, np.float64).reshape(omega.shape[0], -1)
     return {
         "omega": _to_numpy(omega),
@@ -320,6 +323,15 @@ def _frame(omega: Array, model: _Model, step: int, fractions: Frame, memory: Sam
         **_minibatch_noise(omega, gradient, model, step),
         **{name: _to_numpy(value) for name, value in model.energy.diagnostics(omega).items()},
     }
+
+
+def _check_shapes(omega: Array, values: Frame, gradient: Array) -> None:
+    """ValueError if an energy gives something else than a number a chain and a gradient: broadcasting would hide it."""
+    for name, value in values.items():
+        if value.shape != omega.shape[:1]:
+            raise ValueError(f"energy must give one number a chain, shape {tuple(omega.shape[:1])}, got {value.shape} as {name}")
+    if gradient.shape != omega.shape:
+        raise ValueError(f"energy must give a gradient of omega's shape {tuple(omega.shape)}, got {tuple(gradient.shape)}")
 
 
 def _minibatch_noise(omega: Array, gradient: Array, model: _Model, step: int) -> Frame:

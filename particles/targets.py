@@ -51,10 +51,11 @@ def target_factor(y: Any, *, centre: bool = True, scale: bool = True, name: str 
     if y.ndim not in (1, 2) or y.size == 0:
         raise ValueError(f"{name} must have shape (n,) or (n, n_targets), got {y.shape}")
     factor = _one_hot(y, name) if y.ndim == 1 else as_float(y, name).astype(np.float64)
+    largest = np.abs(factor).max()
     if centre:
         factor = factor - factor.mean(0)
     size = np.linalg.norm(factor, 2)
-    if not size > 1e-12 * max(1.0, np.abs(factor).max()):
+    if not size > 1e-12 * largest:
         raise ValueError(f"{name} must hold at least two different labels, got {np.unique(y)[:3].tolist()} for all {len(y)} rows")
     return factor * (np.sqrt(len(y)) / size) if scale else factor
 

@@ -145,12 +145,16 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         building = path.with_name(f".{path.name}.new")
         shutil.rmtree(building, ignore_errors=True)
-        group = zarr.create_group(building, attributes=attrs)
-        _create_arrays(group, frame, n_frames, attrs)
-        store = cls(building, group)
-        store.append(0, frame)
-        store.flush()
-        building.rename(path)
+        try:
+            group = zarr.create_group(building, attributes=attrs)
+            _create_arrays(group, frame, n_frames, attrs)
+            store = cls(building, group)
+            store.append(0, frame)
+            store.flush()
+            building.rename(path)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
         store.path, store.group = path, zarr.open_group(path, mode="r+")
         return store
 

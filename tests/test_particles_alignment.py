@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+import threading
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +17,7 @@ import pytest
 import torch
 
 from benchmarks import alignment as benchmark
-from particles import naive
+from particles import _fourier, naive
 from particles._fourier import alignment_sums, sincos
 from particles.alignment import Alignment, CentredAlignment, ManyBodyAlignment, QuadraticTarget
 from particles.domain import Ball
@@ -195,6 +199,39 @@ def test_fused_pass_gives_the_same_bits_on_any_number_of_threads(name, dtype):
         numba.set_num_threads(before)
     alone = energy.value_and_grad(omega[1])
     np.testing.assert_array_equal(alone[1], gradient[1])  # neither does the number of chains
+
+
+def test_a_thread_that_outlives_the_main_one_sums_alone(monkeypatch):
+    x, omega = particles(4000, 5), particles(2, 65, 5)
+    energy = Alignment(x, LABELS["binary"][np.arange(4000) % 11], "fourier")
+    expected = energy.gradient(omega)
+    monkeypatch.setattr(threading, "main_thread", threading.Thread)  # one that is not alive
+    monkeypatch.setattr(_fourier, "ThreadPoolExecutor", None)
+    np.testing.assert_array_equal(energy.gradient(omega), expected)
+
+
+OUTLIVING = """
+import threading
+import numpy as np
+from particles import *
+
+rng = np.random.default_rng(0)
+energy, omega = Alignment(rng.normal(size=(9000, 3)), rng.choice([-1, 1], 9000), "fourier"), rng.normal(size=(64, 3))
+
+def run():
+    threading.main_thread().join()
+    print(simulate(omega, energy, FullSpace(3), Langevin(0.01, 10.0), n_steps=3, rng=0).sizes["step"])
+
+threading.Thread(target=run).start()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_in_a_thread_that_outlives_the_main_one_ends():
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVING], capture_output=True, text=True, timeout=100, env=os.environ | {"PYTHONPATH": "."}
+    )
+    assert done.stdout == "4\n", done.stderr
 
 
 @pytest.mark.parametrize("name", FOURIER)

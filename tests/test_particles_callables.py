@@ -220,6 +220,9 @@ def test_what_a_run_records_of_a_function():
     assert codes.pop(6) is None  # no source
     assert len(set(codes)) == len(codes)
     assert describe_callable(scaled(2.0))["code"] == codes[1]
+    twins = [lambda w: w + max(x for x in (1, 2)), lambda w: w + max(x for x in (1, 2)), lambda w: w + max(x for x in (1, 3))]  # one line
+    first, second, third = (describe_callable(f)["code"] for f in twins)
+    assert first == second != third
     assert describe_callable(np.exp) == {"name": "exp", "code": None}
     model = torch.nn.Linear(2, 1)
     assert describe_callable(model)["name"] == "Linear"

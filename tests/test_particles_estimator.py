@@ -196,6 +196,8 @@ def test_single_feature_and_mostly_equal_rows(name, ring):
     if name != "particles":
         with pytest.raises(ValueError, match="X must hold distinct rows"):
             clone(SMALL[name]).fit(np.ones((200, 2)), ring.y)
+        with pytest.raises(ValueError, match="X must hold distinct rows at finite distances, got distances up to inf"):
+            clone(SMALL[name]).fit(1e300 * ring.x, ring.y)
 
 
 @pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer, load_digits], ids=lambda load: load.__name__[5:])
@@ -331,6 +333,9 @@ def test_one_particle(ring):
         ({"n_steps": -3}, "n_steps"),
         ({"feature": "fourrier"}, "feature"),
         ({"feature": "softmax"}, "feature"),
+        ({"energy": Quadratic(1.0)}, "energy must be a function of .x, y., got"),
+        ({"domain": "ball"}, "domain must be a domain .* got 'ball'"),
+        ({"early_stopping": "no"}, "early_stopping must be True or False, got 'no'"),
     ],
 )
 def test_bad_parameters_are_named(change, message, ring):
@@ -345,6 +350,7 @@ def test_bad_data(name, ring):
         (ring.x, ring.y[:-1], "inconsistent"),
         (np.where(ring.x > 2, np.nan, ring.x), ring.y, "NaN"),
         (ring.x[:, 0], ring.y, "2D"),
+        (ring.x, np.array([["in"], ["out"]])[ring.y], "y must hold labels .n,. or numbers .*, got dtype <U3"),
         (ring.x[:3], np.array(["a", "b", "c"]), "hold-out"),
     ]:
         with pytest.raises(ValueError, match=message):

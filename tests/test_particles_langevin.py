@@ -263,7 +263,7 @@ def test_descriptions():
     assert plain["beta"] == "inf"
     scheduled = Langevin(linear(1, 2, 3), abs, preconditioner=np.ones(2)).describe()
     assert scheduled["step_size"] == {"name": "linear", "start": 1.0, "end": 2.0, "n_steps": 3}
-    assert scheduled["beta"] == {"name": "abs"}
+    assert scheduled["beta"] == {"name": "abs", "code": None}
     assert scheduled["preconditioner"] == [1.0, 1.0]
 
 
@@ -299,12 +299,14 @@ def test_what_fits_passes_the_check():
         (lambda: Langevin(0.1, 1.0).check(Torus([1.0, 2.0]), Quadratic(1.0) + Riesz(0, 1.0)), "period of Riesz .* got None"),
         (lambda: Langevin(0.1, 1.0).check(Torus([1.0, 2.0]), Riesz(0, 1.0, period=1.0)), "period of Riesz must be that of the domain"),
         (lambda: Langevin(0.1, np.array([1.0, 2.0])), "beta must be a real number"),
-        (lambda: Langevin(lambda step: None, 1.0).step(*arrays(), FullSpace(2), 3), "step_size must be positive, got None at step 3"),
-        (lambda: Langevin(0.1, lambda step: "cold").step(*arrays(), FullSpace(2), 3), "beta must be positive, got 'cold'"),
+        (lambda: Langevin(lambda step: None, 1.0).step(*arrays(), FullSpace(2), 3), "must be a positive number, got None at step 3"),
+        (lambda: Langevin(0.1, lambda step: "cold").step(*arrays(), FullSpace(2), 3), "beta must be a positive number, got 'cold'"),
+        (lambda: Langevin("0.1", 1.0), "step_size must be a real number, got '0.1'"),
+        (lambda: Langevin(0.1, True), "beta must be a real number, got True"),
         (lambda: linear(0.1, 0.0, 5), "end"),
         (lambda: geometric(0.1, 0.2, 0), "n_steps"),
-        (lambda: Langevin(lambda step: -1.0, 1.0).step(*arrays(), FullSpace(2), 3), "step_size must be positive, got -1.0 at step 3"),
-        (lambda: Langevin(0.1, lambda step: math.nan).step(*arrays(), FullSpace(2), 3), "beta must be positive, got nan"),
+        (lambda: Langevin(lambda step: -1.0, 1.0).step(*arrays(), FullSpace(2), 3), "must be a positive number, got -1.0 at step 3"),
+        (lambda: Langevin(0.1, lambda step: math.nan).step(*arrays(), FullSpace(2), 3), "beta must be a positive number, got nan"),
         (lambda: Langevin(0.1, 1.0, preconditioner=[1, 2]).step(*arrays(), Ball(1.0, 2), 0), "preconditioner"),
         (lambda: Langevin(0.1, 1.0, preconditioner=[1, 2, 3]).step(*arrays(), FullSpace(2), 0), "preconditioner"),
     ],

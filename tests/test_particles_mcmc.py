@@ -453,8 +453,8 @@ def minibatched():
         (lambda: MALA(0.1, 1.0, target=1.0), "target must lie between 0 and 1, got 1.0"),
         (lambda: MALA(0.1, 1.0, target=0), "target"),
         (lambda: MALA(linear(0.1, 0.2, 9), 1.0, tune=5), "tune must be 0 for a step_size that follows a schedule, got 5"),
-        (lambda: run(np.zeros((2, 2)), TRAP, FullSpace(2), MALA(0.1, lambda step: math.inf), 3), "beta must be positive, got inf"),
-        (lambda: run(np.zeros((2, 2)), TRAP, FullSpace(2), MALA(lambda step: -1, 1.0), 3), "step_size must be positive, got -1"),
+        (lambda: run(np.zeros((2, 2)), TRAP, FullSpace(2), MALA(0.1, lambda step: math.inf), 3), "beta must be a positive number, got inf"),
+        (lambda: run(np.zeros((2, 2)), TRAP, FullSpace(2), MALA(lambda step: -1, 1.0), 3), "step_size must be a positive number, got -1"),
         (lambda: run(np.zeros((2, 2)), TRAP, Projector(Ball(1.0, 2).project, 2), MALA(0.1, 1.0), 3), "bounce"),
         (lambda: run(np.zeros((2, 1)), Riesz(0, 1.0), Torus(1.0), MALA(0.1, 1.0), 3), "period of Riesz"),
         (lambda: run(np.zeros((2, 2)), minibatched(), FullSpace(2), MALA(0.1, 1.0), 3), "energy must not be minibatched for MALA"),
@@ -464,3 +464,8 @@ def minibatched():
 def test_bad_input(make, name):
     with pytest.raises(ValueError, match=name):
         make()
+
+
+def test_a_trajectory_has_no_default_length():
+    with pytest.raises(TypeError, match="n_leapfrog"):
+        HMC(0.1, 1.0)
