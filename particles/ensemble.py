@@ -25,6 +25,7 @@ import numba
 import numpy as np
 
 from particles import random
+from particles.arrays import as_omega, is_torch
 from particles.simulate import resume, simulate
 from particles.targets import to_numpy
 from particles.trajectory import as_path, open_trajectory
@@ -84,10 +85,12 @@ def run_ensemble(configs: Iterable[Config], *, executor: Any = None, progress: b
     ------
     ValueError
         Before any run: a config that is no dict, has unknown or missing arguments, cannot be sent to other processes, shares its
-        store with another, or names a store that holds another run (index and argument are named); a fork-context executor (a
-        process must not be forked after numba or torch have started threads).
+        store with another, or names a store whose run has another seed, start, first_chain or save_every (index and argument are
+        named); a fork-context executor (a process must not be forked after numba or torch have started threads).
     EnsembleError
-        After all runs have ended, if some failed.
+        After all runs have ended, if some failed; also where a store's energy, domain or sampler is another.
+    RuntimeError
+        In a process that is just importing its script: the call is not under the guard below.
     KeyboardInterrupt
         Runs that have not begun are cancelled; own processes get 5 seconds to write what they have. Stores stay.
 
@@ -118,7 +121,7 @@ def _checked(config: Any, index: int) -> Config:
     try:
         changes: Config = {"rng": random.key_from(config["rng"])}
         if config.get("store") is not None:
-            changes["store"] = as_path(config["store"], "store").absolute()
+            changes["store"] = as_path(config["store"], "store").resolve()
     except ValueError as error:
         raise ValueError(f"configs[{index}]: {error}") from None
     return config | changes
@@ -135,14 +138,16 @@ def _check_stores(configs: list[Config]) -> None:
 
 
 def _check_stored(config: Config, index: int) -> None:
-    """ValueError unless the store's seed, spacing and start are the config's; `resume` compares the rest."""
+    """ValueError unless the store's seed, chain numbers, spacing and start are the config's; `resume` compares the rest."""
     saved = open_trajectory(config["store"])
-    for name, given in (("rng", config["rng"]), ("save_every", config.get("save_every", 1))):
-        stored = json.loads(saved.attrs["seed" if name == "rng" else name])
+    for name, default in (("rng", None), ("first_chain", 0), ("save_every", 1)):
+        given, stored = config.get(name, default), json.loads(saved.attrs["seed" if name == "rng" else name])
         if stored != given:
             raise ValueError(f"configs[{index}]: {name} must be {stored}, as in the store that exists already, got {given!r}")
-    start = np.asarray(to_numpy(config["omega"], "omega"))
-    if not np.array_equal(saved.omega[:, 0].to_numpy(), start[None] if start.ndim == 2 else start):
+    omega = as_omega(config["omega"], name=f"configs[{index}]: omega")
+    start, stored = to_numpy(omega, "omega"), saved.omega[:, 0].to_numpy()
+    kinds = {(start.dtype, is_torch(omega)), (stored.dtype, saved.attrs["array"] == "torch")}
+    if len(kinds) > 1 or not np.array_equal(stored, start[None] if start.ndim == 2 else start):
         raise ValueError(f"configs[{index}]: omega must be the start of the run that {str(config['store'])!r} holds already")
 
 
@@ -260,14 +265,28 @@ def _run_member(config: Config) -> xr.Dataset | None:
     An interrupt that `simulate` answers with the frames so far ends the ensemble.
     """
     store = config.get("store")
-    with _one_thread:
-        if store is not None and store.exists():
-            dataset = resume(**{name: config[name] for name in inspect.signature(resume).parameters if name in config})
-        else:
-            dataset = simulate(**config)
-    if "interrupted" in dataset.attrs:
-        raise KeyboardInterrupt
-    return dataset if store is None else None
+    try:
+        with _one_thread:
+            if store is not None and store.exists():
+                dataset = resume(**{name: config[name] for name in inspect.signature(resume).parameters if name in config})
+            else:
+                dataset = simulate(**config)
+    except Exception as error:
+        failure = _portable(error)
+    else:
+        if "interrupted" in dataset.attrs:
+            raise KeyboardInterrupt
+        return dataset if store is None else None
+    raise failure  # here it has no context, which might be what cannot be sent
+
+
+def _portable(error: Exception) -> Exception:
+    """The exception, or its text where it cannot be sent to another process, which would break the pool."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+    return error
 
 
 def _loaded_torch() -> Any:

@@ -14,6 +14,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPool
 import numba
 import numpy as np
 import pytest
+import torch
 
 import particles
 from particles import (
@@ -71,7 +72,6 @@ def assert_same(runs, expected):
 
 def mixed_runs():
     """NumPy and torch, float32, chains, a minibatch."""
-    torch = pytest.importorskip("torch")
     tensor = torch.tensor(TORCH_RUN["omega"], dtype=torch.float32)
     chains = np.stack([TORCH_RUN["omega"], -TORCH_RUN["omega"]])
     return [*configs(2), TORCH_RUN | {"omega": tensor, "rng": 7}, TORCH_RUN | {"omega": chains, "rng": 8}]
@@ -171,6 +171,18 @@ def test_a_failing_member_stops_no_other(tmp_path):
     assert open_trajectory(tmp_path / "1").sizes["step"] >= 1
 
 
+def test_an_exception_that_cannot_be_sent_does_not_break_the_others():
+    class Local(Exception):
+        """No other process knows it."""
+
+    def fail(step, frame):
+        raise Local("went wrong")
+
+    with pytest.raises(EnsembleError, match=r"configs\[0\]: RuntimeError: Local: went wrong") as caught:
+        run_ensemble(configs(1, callback=fail), executor=Serial())
+    pickle.loads(pickle.dumps(caught.value))
+
+
 def test_members_compute_on_one_thread_and_leave_the_callers_alone(processes):
     before, seen = numba.get_num_threads(), []
     with ThreadPoolExecutor(2) as pool:
@@ -251,6 +263,7 @@ def test_no_configs_no_runs():
         (lambda jobs: [jobs[0], jobs[1] | {"rng": None}], r"configs\[1\]: rng must be"),
         (lambda jobs: [jobs[0], jobs[1] | {"store": 3}], r"configs\[1\]: store must be a path, got 3"),
         (lambda jobs: [job | {"store": "same"} for job in jobs], r"configs\[1\]: store must be its own, but configs\[0\] has"),
+        (lambda jobs: [jobs[0] | {"store": "a/../b"}, jobs[1] | {"store": "b"}], r"configs\[1\]: store must be its own"),
     ],
 )
 def test_bad_configs_are_named_before_any_work(change, words, tmp_path):
@@ -275,7 +288,10 @@ def test_what_cannot_be_sent_is_named_before_any_work(processes, tmp_path):
     [
         ({"rng": 9}, "rng must be 0, as in the store"),
         ({"save_every": 4}, "save_every must be 2, as in the store"),
+        ({"first_chain": 2}, "first_chain must be 0, as in the store"),
         ({"omega": np.zeros((6, 2))}, "omega must be the start of the run"),
+        ({"omega": np.full((6, 2), np.nan)}, "omega must be finite"),
+        ({"omega": torch.tensor(configs(1)[0]["omega"])}, "omega must be the start of the run"),
     ],
 )
 def test_a_store_of_another_run_is_refused(tmp_path, change, words):
