@@ -14,10 +14,13 @@ from __future__ import annotations
 import functools
 import math
 import typing
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numba
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 from particles._powers import halves, log2, power
 
@@ -26,7 +29,7 @@ _JIT = {"cache": True, "error_model": "numpy", "fastmath": _FAST, "nogil": True}
 _INLINE = {"error_model": "numpy", "fastmath": _FAST, "forceinline": True}
 _TILE, _LONG_TILE = 256, 1024
 _BLOCK = 16  # rows of one task; a multiple of 4
-_SMALL = 3e5  # pair-dimensions below which starting threads costs more than it saves
+_SMALL = 1e6  # pair-dimensions below which starting threads costs more than it saves
 _LN2 = math.log(2.0)
 _TINY = {kind.itemsize: float(np.finfo(kind).tiny) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
 _INVERSE, _ROOT, _QUARTER, _REAL = range(4)  # how the weight is computed
@@ -113,13 +116,6 @@ def _rows(x, y, first, size, softening2, floor, kernel, out):
         if kernel[4]:
             for a in range(size):
                 out[a, 3] += _logs(x, y, first + a, start, stop, softening2, floor)
-
-
-@njit(**_JIT)
-@typing.no_type_check
-def _row(x, y, i, softening2, floor, kernel, out):
-    """`_rows` for one row, out (5,)."""
-    _rows(x, y, i, 1, softening2, floor, kernel, out.reshape(1, 5))
 
 
 @njit(**_JIT)
@@ -232,42 +228,45 @@ def _tiles(x, y, first, softening2, floor, kernel, out):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _block(x, y, first, softening2, floor, cost, kernel, out, energy, force):
-    """Fill the next _BLOCK entries of energy and force with the sums over all other particles.
+def _blocks(first, last, x, y, softening2, floor, cost, kernel, energy, force):
+    """Fill energy (chain, particle) and force with the sums over all other particles; a task is a block of rows of one chain.
 
-    energy: sum of w q (of log2 q), and `cost` for each pair with q < floor. force: sum of w (x - y) over the others. out: room.
+    energy: sum of w q (of log2 q), and `cost` for each pair with q < floor. force: sum of w (x - y) over the others.
     """
-    n, dim = force.shape
-    size = min(_BLOCK, n - first)
-    out[:] = 0
-    if x.shape[0] == 3:
-        _rows(x, y, first, size, softening2, floor, kernel, out)
-    else:
-        for a in range(0, size, 4):
-            _tiles(x, y, first + a, softening2, floor, kernel, out[a : a + 4])
-    for a in range(size):
-        force[first + a] = out[a, :dim]
-        skipped = out[a, -1] - 1
-        energy[first + a] = out[a, -2] + skipped * cost if skipped else out[a, -2]  # 0 * inf is NaN
-
-
-@njit(**_JIT)
-@typing.no_type_check
-def _serial(x, y, softening2, floor, cost, kernel, energy, force):
+    _, n, dim = force.shape
+    per_chain = (n + _BLOCK - 1) // _BLOCK
     out = np.empty((_BLOCK, x.shape[1] + 2))
-    for c in range(x.shape[0]):
-        for first in range(0, x.shape[2], _BLOCK):
-            _block(x[c], y[c], first, softening2, floor, cost, kernel, out, energy[c], force[c])
+    for task in range(first, last):
+        c = task // per_chain
+        start = _BLOCK * (task - c * per_chain)
+        size = min(_BLOCK, n - start)
+        out[:] = 0
+        if x.shape[1] == 3:
+            _rows(x[c], y[c], start, size, softening2, floor, kernel, out)
+        else:
+            for a in range(0, size, 4):
+                _tiles(x[c], y[c], start + a, softening2, floor, kernel, out[a : a + 4])
+        for a in range(size):
+            for k in range(dim):  # an assignment of slices would compile for two seconds: its error message
+                force[c, start + a, k] = out[a, k]
+            skipped = out[a, -1] - 1
+            energy[c, start + a] = out[a, -2] + skipped * cost if skipped else out[a, -2]  # 0 * inf is NaN
 
 
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _parallel(x, y, softening2, floor, cost, kernel, energy, force):
-    blocks = (x.shape[2] + _BLOCK - 1) // _BLOCK
-    for task in prange(x.shape[0] * blocks):
-        c = task // blocks
-        out = np.empty((_BLOCK, x.shape[1] + 2))
-        _block(x[c], y[c], _BLOCK * (task - c * blocks), softening2, floor, cost, kernel, out, energy[c], force[c])
+def in_threads(tasks: int, work: float, function: Callable, *arguments: typing.Any, pool: ThreadPoolExecutor | None = None) -> None:
+    """function(first, last, *arguments) for all tasks, in as many threads as numba may use if the work, in pair-dimensions, is not small.
+
+    Python's threads: numba's take longer to compile than everything else, and neither survive a fork nor, everywhere, callers in threads.
+    """
+    threads = numba.get_num_threads()
+    parts = min(tasks, 4 * threads)  # some to spare, as they differ in length
+    if work < _SMALL or threads == 1 or parts < 2:
+        function(0, tasks, *arguments)
+    elif pool is None:
+        with ThreadPoolExecutor(threads) as new:
+            in_threads(tasks, work, function, *arguments, pool=new)
+    else:
+        list(pool.map(lambda part: function(*part, *arguments), pairwise(tasks * i // parts for i in range(parts + 1))))
 
 
 @njit(**_JIT)
@@ -305,8 +304,8 @@ def pair_sums(x: np.ndarray, y: np.ndarray, s: float, softening2: float, floor2:
     unit, kernel = kernel_of(s, x.dtype, energy)
     rows, force, planes = np.empty((chains, n)), np.empty((chains, n, dim), x.dtype), _planes(x)
     others = planes if y is x else _planes(y)
-    run = _serial if chains * n * n * dim < _SMALL or numba.get_num_threads() == 1 else _parallel
-    run(planes, others, real(softening2), real(floor), potential(floor2, s) / unit, kernel, rows, force)
+    arguments = planes, others, real(softening2), real(floor), potential(floor2, s) / unit, kernel, rows, force
+    in_threads(chains * -(-n // _BLOCK), chains * n * n * dim, _blocks, *arguments)
     return rows.sum(1) * unit if energy else rows[:, 0], force
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 import typing
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import get_num_threads, njit
 
-from particles._numba import _JIT, _LN2, _row, _weigh
+from particles._numba import _JIT, _LN2, _rows, _weigh, in_threads
 from particles._powers import log2
 
 _TINY = np.finfo(np.float64).tiny
@@ -27,23 +28,12 @@ _DIRECT = 16  # pairs of particles that cost as much as ... multiplications of a
 
 
 class Law(NamedTuple):
-    """g_s: what `_numba` needs to compute q^-(s/2 + 1), and the factor of its energies."""
+    """g_s: the `kernel` of `_numba._weigh`, and the factor of its energies."""
 
     s: float
     softening2: float
     unit: float
-    kind: int
-    more: int
-    high: float
-    low: float
-    logs: bool
-
-
-@njit(**_JIT)
-@typing.no_type_check
-def numbers(law):
-    """The `kernel` of `_numba._weigh`; prange takes no tuple within a tuple."""
-    return law.kind, law.more, law.high, law.low, law.logs
+    kernel: tuple
 
 
 class Tree(NamedTuple):
@@ -65,7 +55,9 @@ class Tree(NamedTuple):
 @typing.no_type_check
 def _grow(table):
     out = np.empty((2 * table.shape[0], table.shape[1]), table.dtype)
-    out[: table.shape[0]] = table
+    for i in range(table.shape[0]):
+        for k in range(table.shape[1]):
+            out[i, k] = table[i, k]
     return out
 
 
@@ -157,8 +149,8 @@ def interpolation(degree: int, dim: int) -> tuple[np.ndarray, np.ndarray, np.nda
 def _basis(t, table, value, slope):
     """value[k] = l_k(t), slope[k] = l_k'(t)."""
     degree = table.shape[0]
-    value[:] = table[:, 0]
-    slope[:] = 0
+    for k in range(degree):
+        value[k], slope[k] = table[k, 0], 0
     last, this, dlast, dthis = 1.0, t, 0.0, 1.0
     for m in range(1, degree):
         for k in range(degree):
@@ -289,19 +281,9 @@ def _meet(target, source, n_nodes):
     return near[:n_near], far[:n_far], spread[:n_spread]
 
 
-@njit(**_JIT)
-@typing.no_type_check
-def _grouped(pairs, key, n_keys):
+def _grouped(pairs: np.ndarray, key: np.ndarray, n_keys: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows of `pairs` in order of `key`, and where each key starts (n_keys + 1,)."""
-    first, out = np.zeros(n_keys + 1, np.int64), np.empty_like(pairs)
-    for i in range(key.size):
-        first[key[i] + 1] += 1
-    first = np.cumsum(first)
-    place = first[:-1].copy()
-    for i in range(key.size):
-        out[place[key[i]]] = pairs[i]
-        place[key[i]] += 1
-    return out, first
+    return pairs[np.argsort(key, kind="stable")], np.append(0, np.cumsum(np.bincount(key, minlength=n_keys)))
 
 
 def meetings(target: Tree, source: Tree, n_nodes: int) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
@@ -328,7 +310,7 @@ def _kernel(q, law, out):
             for j in range(q.size):
                 out[j] = math.expm1(s * out[j]) / s
         return
-    _weigh(q, out, _TINY, numbers(law))
+    _weigh(q, out, _TINY, law.kernel)
     for j in range(q.size):
         out[j] *= q[j] / s
 
@@ -364,65 +346,58 @@ def _product(matrix, u, v, x, y):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _two_products(matrix, pairs, i, values, out):
-    j = min(i + 1, pairs.shape[0] - 1)
-    x, y = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[0])
-    _product(matrix, values[pairs[i, 1]], values[pairs[j, 1]], x, y)
-    first, second = out[pairs[i, 0]], out[pairs[j, 0]]
-    for a in range(x.size):
-        first[a] += x[a]
-    if j > i:
-        for a in range(x.size):
-            second[a] += y[a]
+def _products(first, last, matrix, pairs, values, out):
+    """`_translate` for tasks of two pairs."""
+    size = matrix.shape[0]
+    x, y = np.empty(size), np.empty(size)
+    for i in range(2 * first, min(2 * last, pairs.shape[0]), 2):
+        j = min(i + 1, pairs.shape[0] - 1)
+        x[:] = 0
+        y[:] = 0
+        _product(matrix, values[pairs[i, 1]], values[pairs[j, 1]], x, y)
+        for a in range(size):
+            out[pairs[i, 0], a] += x[a]
+        if j > i:
+            for a in range(size):
+                out[pairs[j, 0], a] += y[a]
 
 
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _translate(matrix, pairs, values, out):
+def _translate(matrix: np.ndarray, pairs: np.ndarray, values: np.ndarray, out: np.ndarray, pool: ThreadPoolExecutor | None = None) -> None:
     """out[a] += values[b] @ matrix over the pairs (a, b), in which no a occurs twice."""
-    for half in prange((pairs.shape[0] + 1) // 2):
-        _two_products(matrix, pairs, 2 * np.int64(half), values, out)
+    work = 3 * len(pairs) * matrix.size / _DIRECT
+    in_threads((len(pairs) + 1) // 2, work, _products, matrix, pairs, values, out, pool=pool)
 
 
-@njit(**_JIT)
-@typing.no_type_check
-def _far(target, source, pairs, first, nodes, law, charge, local):
+def _far(
+    target: Tree, source: Tree, pairs: np.ndarray, first: np.ndarray, nodes: np.ndarray, law: Law, charge: np.ndarray, local: np.ndarray
+) -> None:
     """Every cell's nodes meet the nodes of the cells of its list."""
-    size = nodes.shape[1]
-    matrix = np.empty((size, size))
-    for g in range(first.size - 1):
-        if first[g + 1] > first[g]:
+    matrix = np.empty((nodes.shape[1], nodes.shape[1]))
+    with ThreadPoolExecutor(get_num_threads()) as pool:
+        for g in np.flatnonzero(np.diff(first)):
             a, b = pairs[first[g]]
-            width = target.width * 0.5 ** target.level[a]
-            _between(nodes, width, target.corner[a] - source.corner[b], law, matrix)
-            _translate(matrix, pairs[first[g] : first[g + 1]], charge, local)
+            _between(nodes, target.width * 0.5 ** target.level[a], target.corner[a] - source.corner[b], law, matrix)
+            _translate(matrix, pairs[first[g] : first[g + 1]], charge, local, pool)
 
 
 @njit(**_JIT)
 @typing.no_type_check
-def _cell_spread(target, source, c, pairs, nodes, law, local):
+def _spread(start, stop, target, source, pairs, first, nodes, law, local):
+    """The nodes of the cells start:stop meet the particles of the larger leaves of their lists."""
     dim, size = nodes.shape
     q, out = np.empty(size), np.empty(size)
-    half = 0.5 * target.width * 0.5 ** target.level[c]
-    for b in pairs[:, 1]:
-        for i in range(source.start[b], source.stop[b]):
-            q[:] = law.softening2
-            for k in range(dim):
-                shift = target.low[k] + (2 * target.corner[c, k] + 1) * half - source.points[k, i]
+    for c in range(start, stop):
+        half = 0.5 * target.width * 0.5 ** target.level[c]
+        for b in pairs[first[c] : first[c + 1], 1]:
+            for i in range(source.start[b], source.stop[b]):
+                q[:] = law.softening2
+                for k in range(dim):
+                    shift = target.low[k] + (2 * target.corner[c, k] + 1) * half - source.points[k, i]
+                    for a in range(size):
+                        q[a] += (nodes[k, a] * half + shift) * (nodes[k, a] * half + shift)
+                _kernel(q, law, out)
                 for a in range(size):
-                    q[a] += (nodes[k, a] * half + shift) * (nodes[k, a] * half + shift)
-            _kernel(q, law, out)
-            for a in range(size):
-                local[a] += out[a]
-
-
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _spread(target, source, pairs, first, nodes, law, local):
-    """Every cell's nodes meet the particles of the larger leaves of its list."""
-    for c in prange(first.size - 1):
-        if first[c + 1] > first[c]:
-            _cell_spread(target, source, np.int64(c), pairs[first[c] : first[c + 1]], nodes, law, local[c])
+                    local[c, a] += out[a]
 
 
 def _upward(tree: Tree, table: np.ndarray, transfer: np.ndarray) -> np.ndarray:
@@ -486,16 +461,16 @@ def _points(source, pairs, own, start, stop):
 @njit(**_JIT)
 @typing.no_type_check
 def _see_nodes(x, i, source, b, nodes, charge, law, q, w, out):
-    """Particle i against the charges on the nodes of cell b: out += force and energy in the units of `_numba._row`."""
+    """Particle i against the charges on the nodes of cell b: out += force and energy in the units of `_numba._rows`."""
     half = 0.5 * source.width * 0.5 ** source.level[b]
     q[:] = law.softening2
     for k in range(source.low.size):
         shift = x[k, i] - source.low[k] - (2 * source.corner[b, k] + 1) * half
         for j in range(q.size):
             q[j] += (shift - half * nodes[k, j]) * (shift - half * nodes[k, j])
-    _weigh(q, w, _TINY, numbers(law))
+    _weigh(q, w, _TINY, law.kernel)
     energy = 0.0
-    if law.logs:  # logarithms
+    if law.kernel[4]:  # logarithms
         for j in range(q.size):
             energy += charge[j] * log2(q[j], 1.0)
     else:
@@ -512,38 +487,34 @@ def _see_nodes(x, i, source, b, nodes, charge, law, q, w, out):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _leaf(target, source, c, pairs, basis, law, charge, local, constant, own, energy, apart, force):
-    """The particles of leaf c: directly the points and the nodes of smaller cells on its list, the rest through its own nodes."""
-    nodes, table = basis
-    start, stop = target.start[c], target.stop[c]
-    points, column = _points(source, pairs, own, start, stop)
-    n, room, q, w = points.shape[1], _room(source.low.size, table.shape[0]), np.empty(nodes.shape[1]), np.empty(nodes.shape[1])
-    mine = np.empty((3, n + stop - start))
-    for i in range(start, stop):
-        me, out = column[i - start], np.zeros(5)
-        mine[0, me], mine[1, me], mine[2, me] = target.points[0, i], target.points[1, i], target.points[2, i]
-        _row(mine, points, me, law.softening2, _TINY, numbers(law), out)
-        apart[i] = me >= n
-        coincident = out[4] > (0 if me >= n else 1)
-        for b in pairs[:, 1]:
-            if b < 0:
-                _see_nodes(mine, me, source, -1 - b, nodes, charge[-1 - b], law, q, w, out)
-        potential = constant[c] + _interpolate(target, c, i, table, room, local[c], out)
-        energy[i] = law.unit * out[3] + (abs(law.s) if law.s != 0 else 1.0) * potential
-        if coincident and law.s >= 0:
-            energy[i] = np.inf
-        force[i] = out[:3]
+def _leaves(first, last, target, source, pairs, begin, nodes, table, law, charge, local, constant, own, energy, apart, force):
+    """The particles of the leaves among the cells first:last. They meet the points and the nodes of smaller cells on the leaf's list
+    (pairs from begin[leaf] on) directly, the rest through the leaf's own nodes.
 
-
-@njit(parallel=True, **_JIT)
-@typing.no_type_check
-def _leaves(target, source, pairs, first, basis, law, charge, local, constant, own, energy, apart, force):
-    """`_leaf` for all leaves; own: the target whose image a source is; apart: a target's own image was not on the list of points."""
-    for c in prange(target.start.size):
-        if target.children[c] == 0:
-            _leaf(
-                target, source, np.int64(c), pairs[first[c] : first[c + 1]], basis, law, charge, local, constant, own, energy, apart, force
-            )
+    own: the target whose image a source is; apart: a target's own image was not on the list of points.
+    """
+    room, q, w, out = _room(source.low.size, table.shape[0]), np.empty(nodes.shape[1]), np.empty(nodes.shape[1]), np.empty((1, 5))
+    for c in range(first, last):
+        start, stop = target.start[c], target.stop[c] if target.children[c] == 0 else target.start[c]
+        listed = pairs[begin[c] : begin[c + 1]]
+        points, column = _points(source, listed, own, start, stop)
+        n = points.shape[1]
+        mine = np.empty((3, n + stop - start))
+        for i in range(start, stop):
+            me = column[i - start]
+            mine[0, me], mine[1, me], mine[2, me] = target.points[0, i], target.points[1, i], target.points[2, i]
+            out[:] = 0
+            _rows(mine, points, me, len(out), law.softening2, _TINY, law.kernel, out)
+            apart[i] = me >= n
+            coincident = out[0, 4] > (0 if apart[i] else 1)
+            for b in listed[:, 1]:
+                if b < 0:
+                    _see_nodes(mine, me, source, -1 - b, nodes, charge[-1 - b], law, q, w, out[0])
+            potential = constant[c] + _interpolate(target, c, i, table, room, local[c], out[0])
+            energy[i] = law.unit * out[0, 3] + (abs(law.s) if law.s != 0 else 1.0) * potential
+            if coincident and law.s >= 0:
+                energy[i] = np.inf
+            force[i, 0], force[i, 1], force[i, 2] = out[0, 0], out[0, 1], out[0, 2]
 
 
 def sums(target: Tree, source: Tree, degree: int, law: Law) -> tuple[float, np.ndarray, np.ndarray]:
@@ -556,12 +527,12 @@ def sums(target: Tree, source: Tree, degree: int, law: Law) -> tuple[float, np.n
     charge = _upward(source, table, transfer)
     local, constant = np.zeros((len(target.start), nodes.shape[1])), np.zeros(len(target.start))
     _far(target, source, *far, nodes, law, charge, local)
-    _spread(target, source, *spread, nodes, law, local)
+    n, cells = len(target.order), len(target.start)
+    in_threads(cells, 3 * len(spread[0]) * nodes.shape[1], _spread, target, source, *spread, nodes, law, local)
     _downward(target, transfer, local, constant)
-    n = len(target.order)
     own, energy, apart, force = np.empty(n, np.int64), np.empty(n), np.empty(n, np.bool_), np.empty((n, 3))
     own[np.argsort(source.order)] = np.argsort(target.order)
-    _leaves(target, source, *near, (nodes, table), law, charge, local, constant, own, energy, apart, force)
+    in_threads(cells, 3.0 * n * n, _leaves, target, source, *near, nodes, table, law, charge, local, constant, own, energy, apart, force)
     total = float(energy.sum())
     if 0 < abs(law.s) < 1e-3:  # the constant of `_kernel`
         total += law.unit * (float(n) * n - _n_close(target, source, near[0]))

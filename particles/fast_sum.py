@@ -17,13 +17,13 @@ import warnings
 
 import numpy as np
 from jaxtyping import Float
-from numba import njit, prange
+from numba import njit
 
 from particles import _tree
-from particles._numba import _JIT, _weigh, kernel_of
+from particles._numba import _JIT, _weigh, in_threads, kernel_of
 from particles._powers import log2
 from particles.arrays import as_float, count, positive
-from particles.random import Key, uniform
+from particles.random import RANDOM_BATCH, Key, uniform
 
 Points = Float[np.ndarray, "particle dim"]
 Sums = tuple[float, Points]
@@ -86,7 +86,7 @@ def _by_tree(x: np.ndarray, y: np.ndarray, s: float, softening2: float, degree: 
 
 def _law(s: float, softening2: float, energy: bool) -> _tree.Law:
     unit, kernel = kernel_of(float(s), np.dtype(np.float64), energy)
-    return _tree.Law(float(s), float(softening2), unit, *kernel)
+    return _tree.Law(float(s), float(softening2), unit, kernel)
 
 
 def _without_own(x: np.ndarray, y: np.ndarray, s: float, softening2: float, rows: np.ndarray, total: float, force: np.ndarray) -> Sums:
@@ -170,7 +170,7 @@ def random_batch_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *
 
     The nearest pairs carry nearly all of the variance of a plain random batch (Jin, Li and Liu, "Random batch methods for interacting
     particle systems", J. Comput. Phys. 400, 2020), infinite for a singular kernel; hence the splitting (as in Jin, Li, Xu and Zhao, SIAM J.
-    Sci. Comput. 43, 2021). A particle's partners are drawn anew for each `key`, from stream 5.
+    Sci. Comput. 43, 2021). A particle's partners are drawn anew for each `key`, from a stream of their own.
 
     Raises
     ------
@@ -180,10 +180,10 @@ def random_batch_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *
     x, y = _points(x, y)
     n, batch = len(x), count(batch, "batch")
     near = _nearest(x, y, _NEIGHBOURS + 1)[1]
-    draws = np.asarray(uniform(key, n * batch, stream=5)).reshape(n, batch)
+    draws = np.asarray(uniform(key, n * batch, stream=RANDOM_BATCH)).reshape(n, batch)
     total, coincident, force = np.zeros(n), np.zeros(n, np.bool_), np.empty_like(x)
     law = _law(s, softening2, energy)
-    _random_batch(x, y, near, draws, law, total, coincident, force)
+    in_threads(n, 3 * n * (batch + _NEIGHBOURS), _random_batch, x, y, near, draws, law, total, coincident, force)
     if not energy:
         return 0.0, force
     return (math.inf if s >= 0 and coincident.any() else law.unit * float(total.sum())), force
@@ -193,9 +193,8 @@ def random_batch_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *
 @typing.no_type_check
 def _partners(near, draws, i, n, partner, factor):
     """Fill partner and factor of row i: its nearest points count 1, random ones (n - 1) / batch, unless they are among the nearest."""
-    partner[: near.size] = near
     for a in range(near.size):
-        factor[a] = 0 if near[a] == i else 1
+        partner[a], factor[a] = near[a], 0 if near[a] == i else 1
     for b in range(draws.size):
         j = min(int(draws[b] * (n - 1)), n - 2)
         j += j >= i
@@ -216,24 +215,24 @@ def _one_particle(x, y, i, near, draws, law, force):
     for a in range(size):
         for k in range(x.shape[1]):
             q[a] += (x[i, k] - y[partner[a], k]) * (x[i, k] - y[partner[a], k])
-    _weigh(q, w, tiny, _tree.numbers(law))
+    _weigh(q, w, tiny, law.kernel)
     force[:] = 0
     total, coincident = 0.0, False
     for a in range(size):
         if factor[a] > 0:
             coincident |= q[a] < tiny
             if q[a] >= tiny:
-                total += factor[a] * (log2(q[a], 1.0) if law.logs else w[a] * q[a])
+                total += factor[a] * (log2(q[a], 1.0) if law.kernel[4] else w[a] * q[a])
             for k in range(x.shape[1]):
                 force[k] += factor[a] * w[a] * (x[i, k] - y[partner[a], k])
     return total, coincident
 
 
-@njit(parallel=True, **_JIT)
+@njit(**_JIT)
 @typing.no_type_check
-def _random_batch(x, y, near, draws, law, total, coincident, force):
-    for i in prange(x.shape[0]):
-        total[i], coincident[i] = _one_particle(x, y, np.int64(i), near[i], draws[i], law, force[i])
+def _random_batch(first, last, x, y, near, draws, law, total, coincident, force):
+    for i in range(first, last):
+        total[i], coincident[i] = _one_particle(x, y, i, near[i], draws[i], law, force[i])
 
 
 def worthwhile(n: int, dim: int, s: float, tolerance: float) -> str | None:
