@@ -29,6 +29,8 @@ def namespace(*arrays: Any):
     ValueError
         If NumPy arrays and torch tensors are mixed.
     """
+    if len(arrays) == 1:
+        return sys.modules["torch"] if is_torch(arrays[0]) else np
     kinds = {is_torch(a) for a in arrays if hasattr(a, "shape")}
     if kinds == {True, False}:
         raise ValueError(f"arrays must be all NumPy or all torch, got {[type(a).__name__ for a in arrays]}")
