@@ -12,8 +12,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import sys
-import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -21,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 from particles import random
+from particles._one_thread import one_thread
 from particles.arrays import as_omega, is_torch
 from particles.simulate import resume, simulate
 from particles.targets import to_numpy
@@ -266,7 +264,7 @@ def _run_member(config: Config) -> xr.Dataset | None:
     """
     store = config.get("store")
     try:
-        with _one_thread:
+        with one_thread:
             if store is not None and store.exists():
                 dataset = resume(**{name: config[name] for name in inspect.signature(resume).parameters if name in config})
             else:
@@ -287,45 +285,3 @@ def _portable(error: Exception) -> Exception:
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
     return error
-
-
-def _loaded_torch() -> Any:
-    """torch if something has imported it, waiting for an import that goes on in another thread; else None."""
-    return importlib.import_module("torch") if "torch" in sys.modules else None
-
-
-class _OneThread:
-    """While any member runs in this process: one thread for numba, BLAS and torch, as sums may depend on how many there are.
-
-    numba and torch count threads for each calling thread, BLAS for the process.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.users = threading.Lock(), 0
-        self.mine = threading.local()
-        self.limits: Any = None
-
-    def __enter__(self) -> None:
-        from threadpoolctl import threadpool_limits
-
-        torch = _loaded_torch()
-        with self.lock:
-            if self.users == 0:
-                self.limits, self.torch = threadpool_limits(1), torch and torch.get_num_threads()
-            self.users += 1
-        self.mine.numba = numba.get_num_threads()
-        numba.set_num_threads(1)
-        if torch:
-            torch.set_num_threads(1)
-
-    def __exit__(self, *_: object) -> None:
-        numba.set_num_threads(self.mine.numba)
-        with self.lock:
-            self.users -= 1
-            if self.users == 0:
-                self.limits.restore_original_limits()
-                if self.torch:
-                    sys.modules["torch"].set_num_threads(self.torch)
-
-
-_one_thread = _OneThread()
