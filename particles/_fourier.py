@@ -9,22 +9,18 @@ float32 inside a tile and in float64 across tiles. The slow definition is `naive
 from __future__ import annotations
 
 import math
-import threading
 import typing
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
-import numba
 import numpy as np
 from jaxtyping import Float
 from numba import njit
 from numba.extending import intrinsic
 
-from particles._numba import _JIT
+from particles._numba import _JIT, in_threads
 
 _TILE = 256
 _BLOCK = 16  # particles that share a tile while it is in the nearest cache: one task of a thread
-_SMALL = 3e5  # row-particle pairs below which starting threads costs more than it saves
+_PAIR = 3.0  # work of a row and a particle, in the unit of `in_threads`
 _LARGEST = 1e5  # phases beyond it are left to math.sin and math.cos
 # pi/2 in three parts; Chebyshev fits of (sin r / r - 1) / r^2 and (cos r - 1 + r^2 / 2) / r^4 in r^2 on [0, (pi/4)^2]
 _HALF_PI: dict[np.dtype, tuple[float, ...]] = {
@@ -212,17 +208,6 @@ def _blocks(first, last, x, factor, omega, size, phase, far, table, values, grad
         _block(task, x, factor, omega, size, phase, far, table, values, gradient)
 
 
-def _in_threads(tasks: int, threads: int, arguments: tuple) -> None:
-    """All tasks, shared out evenly.
-
-    Python's threads, because a prange would take longer to compile than everything else; they end with the call, so that neither a fork
-    nor a call from other threads finds them.
-    """
-    bounds = [tasks * i // threads for i in range(threads + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda part: _blocks(*part, *arguments), pairwise(bounds)))
-
-
 def sincos(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(sin z, cos z) of real numbers; float32 stays, everything else becomes float64."""
     flat = (z if z.dtype in _TABLES else z.astype(np.float64)).ravel()
@@ -255,13 +240,8 @@ def alignment_sums(
     far = (np.abs(omega) * np.abs(planes).max(-1)[:, None]).sum(-1) > _LARGEST
     values, gradient = np.zeros(omega.shape[:2]), np.zeros(omega.shape)
     tasks = omega.shape[0] * -(-omega.shape[1] // _BLOCK)
-    exiting = not threading.main_thread().is_alive()  # the interpreter waits for this thread, and opens no more pools
-    threads = min(tasks, numba.get_num_threads()) if values.size * planes.shape[-1] > _SMALL and not exiting else 1
-    arguments = (planes, labels, np.array(omega, order="C"), size, phase, far, _TABLES[x.dtype], values, gradient)
-    if threads == 1:
-        _blocks(0, tasks, *arguments)
-    else:
-        _in_threads(tasks, threads, arguments)
+    work = values.size * planes.shape[-1] * _PAIR
+    in_threads(tasks, work, _blocks, planes, labels, np.array(omega, order="C"), size, phase, far, _TABLES[x.dtype], values, gradient)
     total = values.sum(1)
     if phase:
         return 2 * total, (4 * gradient).astype(omega.dtype)

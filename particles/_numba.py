@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 import typing
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ _TILE, _LONG_TILE = 256, 1024
 _BLOCK = 16  # rows of one task; a multiple of 4
 _SMALL = 1e6  # pair-dimensions below which starting threads costs more than it saves
 _LN2 = math.log(2.0)
-_TINY = {kind.itemsize: float(np.finfo(kind).tiny) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
+TINY = {kind.itemsize: float(np.finfo(kind).tiny) for kind in (np.dtype(np.float32), np.dtype(np.float64))}
 _INVERSE, _ROOT, _QUARTER, _REAL = range(4)  # how the weight is computed
 _FAST_PATHS = {0.0: (_INVERSE, 0), 2.0: (_INVERSE, 1), 4.0: (_INVERSE, 2), 1.0: (_ROOT, 0), 0.5: (_QUARTER, 0), 1.5: (_QUARTER, 1)}
 
@@ -258,7 +259,7 @@ def in_threads(tasks: int, work: float, function: Callable, *arguments: typing.A
 
     Python's threads: numba's take longer to compile than everything else, and neither survive a fork nor, everywhere, callers in threads.
     """
-    threads = numba.get_num_threads()
+    threads = numba.get_num_threads() if threading.main_thread().is_alive() else 1  # at its exit Python opens no more pools
     parts = min(tasks, 4 * threads)  # some to spare, as they differ in length
     if work < _SMALL or threads == 1 or parts < 2:
         function(0, tasks, *arguments)
@@ -300,7 +301,7 @@ def pair_sums(x: np.ndarray, y: np.ndarray, s: float, softening2: float, floor2:
     force. The first result may be anything unless `energy`.
     """
     chains, n, dim = x.shape
-    real, floor = x.dtype.type, max(floor2, _TINY[x.dtype.itemsize])
+    real, floor = x.dtype.type, max(floor2, TINY[x.dtype.itemsize])
     unit, kernel = kernel_of(s, x.dtype, energy)
     rows, force, planes = np.empty((chains, n)), np.empty((chains, n, dim), x.dtype), _planes(x)
     others = planes if y is x else _planes(y)

@@ -14,6 +14,7 @@ import numpy as np
 
 from particles._fourier import alignment_sums
 from particles.arrays import Array, as_float, as_omega, count, flag, namespace
+from particles.domain import cast_like
 from particles.energy import Energy
 from particles.features import Feature, FourierPair, FourierPhase, as_feature
 from particles.random import Key, as_key, choice
@@ -235,4 +236,4 @@ class CentredAlignment(_DataEnergy):
         scale = 1 / (float(np.linalg.norm(self.rows.factor[0].T @ self.rows.factor[0])) * size)
         first, second = (-2 * omega.shape[-2] * c[..., None, None, None] for c in (scale, scale * aligned / size**2))
         slope = first * (factor @ labels) - second * (phi @ gram)
-        return -aligned * scale, pullback(slope.astype(omega.dtype) if isinstance(slope, np.ndarray) else slope.to(omega.dtype))
+        return -aligned * scale, pullback(cast_like(slope, omega))

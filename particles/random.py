@@ -188,11 +188,6 @@ def chain_uniform(key: Key, n_chains: int, n: int, *, stream: int) -> np.ndarray
     return out
 
 
-def permutation(key: Key, n: int, *, stream: int = MINIBATCH) -> np.ndarray:
-    """A uniformly random order of 0..n-1, int64 (n,)."""
-    return choice(key, n, n, stream=stream)
-
-
 def choice(key: Key, n: int, size: int, *, stream: int = MINIBATCH) -> np.ndarray:
     """`size` different indices out of 0..n-1 in random order, int64 (size,): a minibatch.
 

@@ -16,7 +16,9 @@ from particles.arrays import Array, as_float, is_torch, namespace
 
 
 def to_numpy(array: Any, name: str) -> np.ndarray:
-    """A NumPy array from anything array-like, torch tensors included; ValueError names the argument when rows are ragged."""
+    """A NumPy array from anything array-like, torch tensors included; ValueError for ragged rows and masked values names the argument."""
+    if np.ma.is_masked(array):
+        raise ValueError(f"{name} must have no masked values, got {array!r}")
     try:
         return array.detach().cpu().numpy() if is_torch(array) else np.asarray(array)
     except ValueError:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from benchmarks import alignment as benchmark
-from particles import _fourier, naive
+from particles import _numba, naive
 from particles._fourier import alignment_sums, sincos
 from particles.alignment import Alignment, CentredAlignment, ManyBodyAlignment, QuadraticTarget
 from particles.domain import Ball
@@ -170,6 +170,13 @@ def test_fused_pass_is_the_papers_energy():
     assert abs(value + 2 / (11 * 10 * 5) * ((y @ c) ** 2).sum()) > 0.01
 
 
+def test_masked_data_are_refused():
+    masked = np.ma.masked_less(X, 0)
+    for data, name in (((masked, LABELS["binary"]), "x"), ((X, np.ma.masked_equal(LABELS["binary"], 1)), "y")):
+        with pytest.raises(ValueError, match=f"{name} must have no masked values"):
+            Alignment(*data, "fourier")
+
+
 def test_callers_in_threads_get_what_one_caller_gets():
     x = particles(2000, 4)
     energy = Alignment(x, np.sign(x[:, 0]), "fourier", batch_size=500)
@@ -206,7 +213,7 @@ def test_a_thread_that_outlives_the_main_one_sums_alone(monkeypatch):
     energy = Alignment(x, LABELS["binary"][np.arange(4000) % 11], "fourier")
     expected = energy.gradient(omega)
     monkeypatch.setattr(threading, "main_thread", threading.Thread)  # one that is not alive
-    monkeypatch.setattr(_fourier, "ThreadPoolExecutor", None)
+    monkeypatch.setattr(_numba, "ThreadPoolExecutor", None)
     np.testing.assert_array_equal(energy.gradient(omega), expected)
 
 
