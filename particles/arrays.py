@@ -109,7 +109,7 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
 
 
 def real(value: Any, name: str) -> float:
-    """`value` as a finite float; ValueError names the argument otherwise."""
+    """`value` as a finite float; ValueError names the argument otherwise (strings and bools are refused)."""
     try:
         if isinstance(value, (str, bytes, bool, np.bool_)):
             raise TypeError

@@ -214,7 +214,10 @@ class ParticleFeatures(_SpectralFeatures):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> ParticleFeatures:
-        """Move the particles on X (n, dim) and y (n,) or (n, target). ValueError on bad shapes, NaN or a single class."""
+        """Move the particles on X (n, dim) and y (n,) or (n, target).
+
+        ValueError on bad shapes, NaN, a single class, and parameters out of range; KeyboardInterrupt if Ctrl-C ends a run.
+        """
         x, target, classes = self._checked(X, y)
         n_steps, early_stopping = count(self.n_steps, "n_steps"), flag(self.early_stopping, "early_stopping")
         if self.energy is not None and not callable(self.energy):
