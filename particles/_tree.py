@@ -179,10 +179,10 @@ def _room(dim, degree):
 
 @njit(**_JIT)
 @typing.no_type_check
-def _charges(tree, table, charge):
-    """charge (cell, node) of the leaves: each particle's unit charge spread over the nodes."""
+def _charges(first, last, tree, table, charge):
+    """charge (cell, node) of the leaves among the cells first:last: each particle's unit charge spread over the nodes."""
     value, slope, n0, n1, n2 = _room(tree.low.size, table.shape[0])
-    for c in range(tree.start.size):
+    for c in range(first, last):
         for i in range(tree.start[c], tree.stop[c] if tree.children[c] == 0 else tree.start[c]):
             _bases(tree, c, i, table, value, slope)
             node = 0
@@ -403,7 +403,7 @@ def _spread(start, stop, target, source, pairs, first, nodes, law, local):
 def _upward(tree: Tree, table: np.ndarray, transfer: np.ndarray) -> np.ndarray:
     """Charges (cell, node) of every cell: leaves from their particles, the others from their children."""
     charge = np.zeros((len(tree.start), transfer.shape[1]))
-    _charges(tree, table, charge)
+    in_threads(len(charge), 10 * len(tree.order) * charge.shape[1], _charges, tree, table, charge)
     for _, orthant, pairs in reversed(_families(tree)):
         _translate(np.ascontiguousarray(transfer[orthant].T), pairs, charge, charge)
     return charge

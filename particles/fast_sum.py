@@ -20,14 +20,15 @@ from jaxtyping import Float
 from numba import njit
 
 from particles import _tree
-from particles._numba import _JIT, _weigh, in_threads, kernel_of
+from particles._numba import _INVERSE, _JIT, _REAL, _weigh, in_threads, kernel_of
 from particles._powers import log2
-from particles.arrays import as_float, count, positive
+from particles.arrays import as_float, count, positive, real
 from particles.random import RANDOM_BATCH, Key, uniform
 
 Points = Float[np.ndarray, "particle dim"]
 Sums = tuple[float, Points]
 _NEIGHBOURS = 16  # nearest partners that a random batch meets exactly
+_MOST_NODES = 2200  # of a cell: 13 per dimension in 3; its matrices then take 300 MB
 
 
 def tree_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *, tolerance: float, energy: bool = True) -> Sums:
@@ -40,12 +41,27 @@ def tree_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *, tolera
     Raises
     ------
     ValueError
-        For NaN or infinity in x or y, more than 3 dimensions, or a tolerance outside (0, 1).
+        For NaN or infinity in x or y, more than 3 dimensions, s of -2 or less, a negative softening2, a tolerance outside (0, 1), or one so
+    small (for an s so large) that the matrices would be larger than direct sums are slow.
     """
     x, y = _points(x, y)
-    if not 0 < positive(tolerance, "tolerance") < 1:
+    _check_law(s, softening2)
+    _check_tolerance(tolerance)
+    degree = _degree(s, tolerance)
+    if degree ** x.shape[1] > _MOST_NODES:
+        raise ValueError(f"tolerance must be larger, or the sums direct, for s = {s} in {x.shape[1]} dimensions, got {tolerance!r}")
+    return _by_tree(x, y, float(s), float(softening2), degree, energy)
+
+
+def _check_law(s: float, softening2: float) -> None:
+    if real(s, "s") <= -2:
+        raise ValueError(f"s must be above -2, got {s!r}")
+    positive(softening2, "softening2", zero=True)
+
+
+def _check_tolerance(tolerance: float) -> None:
+    if positive(tolerance, "tolerance") >= 1:
         raise ValueError(f"tolerance must lie in (0, 1), got {tolerance!r}")
-    return _by_tree(x, y, float(s), float(softening2), _degree(s, tolerance), energy)
 
 
 def _points(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,13 +128,12 @@ def fmm_sums(x: Points, y: Points, s: float = 1.0, softening2: float = 0.0, *, t
     x, y = _points(x, y)
     if s != 1 or softening2 != 0 or x.shape[1] != 3:
         raise ValueError(f"s, softening2 and dim must be 1, 0 and 3 for FMM3D, got {s!r}, {softening2!r} and {x.shape[1]}")
+    _check_tolerance(tolerance)
     reason = _fmm_fails()
     if reason:
         warnings.warn(f"fmm3dpy does not work ({reason}); the tree sums instead", UserWarning, stacklevel=2)
     if reason or _closest(x, y) <= 2.0**-48 * float(np.ptp(np.concatenate([x, y]), axis=0).max()):
         return tree_sums(x, y, s, tolerance=tolerance, energy=energy)
-    if not 0 < positive(tolerance, "tolerance") < 1:
-        raise ValueError(f"tolerance must lie in (0, 1), got {tolerance!r}")
     import fmm3dpy
 
     ones, sources = np.full(len(x), 4 * math.pi), np.asfortranarray(y.T)
@@ -178,6 +193,7 @@ def random_batch_sums(x: Points, y: Points, s: float, softening2: float = 0.0, *
         As `tree_sums`, and for a batch below 1.
     """
     x, y = _points(x, y)
+    _check_law(s, softening2)
     n, batch = len(x), count(batch, "batch")
     near = _nearest(x, y, _NEIGHBOURS + 1)[1]
     draws = np.asarray(uniform(key, n * batch, stream=RANDOM_BATCH)).reshape(n, batch)
@@ -235,13 +251,16 @@ def _random_batch(first, last, x, y, near, draws, law, total, coincident, force)
         total[i], coincident[i] = _one_particle(x, y, i, near[i], draws[i], law, force[i])
 
 
-def worthwhile(n: int, dim: int, s: float, tolerance: float) -> str | None:
-    """ "tree" where it takes less time than direct sums over n particles at this tolerance, else None.
+def worthwhile(n: int, dim: int, s: float, tolerance: float, *, single: bool = False) -> bool:
+    """Whether the tree takes less time than direct sums over n particles (in float32 if `single`) at this tolerance.
 
-    Measured with one thread on uniform clouds: direct sums cost 0.9 ns a pair; the tree overtakes them at about 1500 particles and 100 more
-    for each interpolation node in three dimensions (its matrices), 30 more in fewer. FMM3D was slower than the tree everywhere.
+    Measured on the worst of the three clouds of `tree_sums`, -1 <= s <= pi, and moved up by 1.4 as a third to a half of the tree's work
+    is not shared among threads; on a uniform cloud one thread is then 2 to 3 times faster. Direct sums of logarithms and even powers cost
+    half of those with a square root, general powers twice as much, all in float32 0.4 times. FMM3D was slower than the tree everywhere.
     """
     if not 1 <= dim <= 3 or not 0 < tolerance < 1:
-        return None
+        return False
+    kind = kernel_of(float(s), np.dtype(np.float64), False)[1][0]
     nodes = _degree(s, tolerance) ** dim
-    return "tree" if n > 1500 + nodes * (100 if dim == 3 else 30) else None
+    same = 2400 if dim == 1 else 4000 + (16 if dim == 2 else 80) * nodes
+    return nodes <= _MOST_NODES and n > same * {_INVERSE: 2, _REAL: 0.5}.get(kind, 1) * (2.5 if single else 1)

@@ -53,10 +53,9 @@ def riesz_sums(
     points = stacked if length == 1 else stacked / length
     _check_spread(points)
     radius = None if period is None else circle_radius(period, omega) / length
-    n_coordinates = omega.shape[-1] * (1 if radius is None else 2)
-    method = choose(method, omega.shape[-2], n_coordinates, s, tolerance, softening=softening, truncation=truncation)
-    floor2 = ((truncation or 0.0) / length) ** 2
-    pair_sums = _summation(method, s, (softening / length) ** 2, floor2, tolerance, key, energy)
+    method = choose(method, omega, s, tolerance, truncation=truncation, period=period)
+    softening2 = _square("softening", softening / length, omega.dtype.itemsize)
+    pair_sums = _summation(method, s, softening2, _square("truncation", (truncation or 0.0) / length, 8), tolerance, key, energy)
     total, gradient = _with_images(points, pair_sums, s, mirror, radius)
     gradient *= -(abs(s) or 1.0) / length
     if not _size_below(gradient, math.inf):
@@ -66,23 +65,25 @@ def riesz_sums(
     return (total, gradient) if omega.ndim == 3 else (total[0], gradient[0])
 
 
-def choose(
-    method: str, n: int, n_coordinates: int, s: float, tolerance: float, *, softening: float = 0.0, truncation: float | None = None
-) -> str:
-    """The algorithm: "auto" stands for direct sums unless another one is faster and errs by at most `tolerance`.
+def choose(method: str, omega: Array, s: float, tolerance: float, *, truncation: float | None = None, period: Any = None) -> str:
+    """The algorithm for omega: "auto" stands for direct sums unless another one is faster and errs by at most `tolerance`.
 
     Raises ValueError where a method was asked for that does not serve so many coordinates (of which a torus has two per dimension).
     """
-    if method == "direct" or (method == "auto" and (tolerance == 0 or truncation or n_coordinates > 3)):
+    n, n_coordinates = omega.shape[-2], omega.shape[-1] * (1 if period is None else 2)
+    elsewhere = is_torch(omega) and omega.device.type != "cpu"
+    if method == "direct" or (method == "auto" and (tolerance == 0 or truncation or n_coordinates > 3 or elsewhere)):
         return "direct"
     if n_coordinates > 3:
         raise ValueError(f"method {method!r} needs at most 3 coordinates (dim, or 2 dim with a period), got {n_coordinates}")
+    if method == "fmm" and n_coordinates != 3:
+        raise ValueError(f"method 'fmm' needs 3 coordinates, got {n_coordinates}")
     if method != "auto":
         return method
     from particles.fast_sum import worthwhile
 
-    picked = worthwhile(n, n_coordinates, s, tolerance) or "direct"
-    return "tree" if picked == "fmm" and softening else picked
+    single = omega.dtype.itemsize == 4 and period is None  # the sums on a torus are in float64
+    return "tree" if worthwhile(n, n_coordinates, s, tolerance, single=single) else "direct"
 
 
 def _summation(
@@ -126,7 +127,7 @@ def _with_images(points: Array, pair_sums: Callable[[Array, Array], Sums], s: fl
         if mirror:
             more, mirrored = pair_sums(x, _images(x, radius))
             total, force = total + more, force + mirrored
-        return total, force if radius is None else _pull_back(force, x, radius)
+        return total, force if radius is None else _pull_back(force, x, radius, points.dtype)
 
     return _backend(points).differentiable(points, sums, s) if is_torch(points) else sums(points)
 
@@ -140,25 +141,30 @@ def _images(points: Array, radius: Array | None) -> Array:
 
 
 def circle_radius(period: float | tuple[float, ...], omega: Array) -> Array:
-    """period / 2 pi per coordinate, like omega; ValueError where the numbers of coordinates differ."""
+    """period / 2 pi per coordinate in float64, where omega is; ValueError where the numbers of coordinates differ."""
     dim, xp = omega.shape[-1], namespace(omega)
     if np.ndim(period) and np.size(period) != dim:
         raise ValueError(f"period must have {dim} numbers for omega of shape {tuple(omega.shape)}, got {period!r}")
     radius = np.broadcast_to(np.asarray(period, float) / (2 * math.pi), (dim,))
-    return radius.astype(omega.dtype) if xp is np else xp.as_tensor(radius.copy(), dtype=omega.dtype, device=omega.device)
+    return radius if xp is np else xp.as_tensor(radius.copy(), device=omega.device)
 
 
 def on_circles(points: Array, radius: Array) -> Array:
-    """The flat torus in 2 dim coordinates: radius (cos, sin)(points / radius). Distances there are chords."""
+    """The flat torus in 2 dim coordinates: radius (cos, sin)(points / radius). Distances there are chords.
+
+    In float64 always: rounded to float32, the differences of near pairs would lose their digits.
+    """
     xp = namespace(points)
     angle = points % (2 * math.pi * radius) / radius  # first the remainder: a shift by periods changes no digit of it
     return xp.concatenate([radius * xp.cos(angle), radius * xp.sin(angle)], -1)
 
 
-def _pull_back(force: Array, points: Array, radius: Array) -> Array:
-    """A force in the 2 dim coordinates as one along the circles."""
+def _pull_back(force: Array, points: Array, radius: Array, dtype: Any) -> Array:
+    """A force in the 2 dim coordinates as one along the circles, of a dtype."""
     dim = points.shape[-1] // 2
-    return (force[..., dim:] * points[..., :dim] - force[..., :dim] * points[..., dim:]) / radius
+    along = (force[..., dim:] * points[..., :dim] - force[..., :dim] * points[..., dim:]) / radius
+    with np.errstate(over="ignore"):  # infinity is found and named by the caller
+        return along.to(dtype) if is_torch(along) else along.astype(dtype)
 
 
 def gaps(
@@ -180,6 +186,14 @@ def gaps(
         more, mirrored = backend.pair_gaps(stacked, _images(stacked, radius))
         coincident, gap = coincident + more, backend.minimum(gap, mirrored)
     return (coincident, gap) if omega.ndim == 3 else (coincident[0], gap[0])
+
+
+def _square(name: str, value: float, itemsize: int) -> float:
+    """value^2; ValueError where it is not a normal number of that many bytes, unless value is 0."""
+    smallest, largest = _numba.TINY[itemsize] ** 0.5, _LARGEST[itemsize] ** 0.5
+    if value and not smallest <= value <= largest:
+        raise ValueError(f"{name} / length must lie between {smallest:.1g} and {largest:.1g} or be 0, got {value:.3g}")
+    return value * value
 
 
 def _check_spread(points: Array) -> None:

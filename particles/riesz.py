@@ -31,10 +31,13 @@ class Riesz(Energy):
     truncation : g_s(max(|w|, truncation)), min(r^-s, truncation^-s) of the paper's large-deviation proof: no force inside. Not together
         with softening.
     period : the torus with this period, one number or one per coordinate. Distances are chords, |w|^2 = sum_a (period_a / pi)^2
-        sin^2(pi w_a / period_a): for dim = 1, s = 0 the circular ensemble of random matrices (Dyson 1962). "coulomb" remains dim - 2.
+        sin^2(pi w_a / period_a), in float64: for dim = 1, s = 0 the circular ensemble of random matrices (Dyson 1962). "coulomb" remains
+        dim - 2.
     method : "direct" (all pairs), "tree" or "fmm" (dim <= 3, see `particles.fast_sum`), "random_batch" (unbiased and noisy), or "auto":
         the fastest that errs by at most `tolerance`.
-    tolerance : allowed error of the force field, root mean square relative to its size; 0 allows direct sums only.
+    tolerance : allowed error of the force field, root mean square relative to its size; 0 allows direct sums only. The energy errs less.
+        MALA and HMC sample the law of the approximate energy exactly: its force is a function of omega alone, which is all that their
+        test needs. That law is the intended one as far as the error of beta N H_N is small compared with 1.
 
     Coincident pairs: for softening 0, no truncation and s >= 0 the energy is +inf and the pair exerts no force; otherwise both are exact.
     Raises ValueError on inputs that do not fit, OverflowError where distances or forces exceed the range of omega's dtype.
@@ -60,6 +63,8 @@ class Riesz(Energy):
                 raise ValueError(f"s must be a real number above -2 (0 is the log) or 'coulomb', got {self.s!r}")
         for name, zero in (("strength", True), ("softening", True), ("length", False), ("tolerance", True)):
             object.__setattr__(self, name, positive(getattr(self, name), name, zero=zero))
+        if self.tolerance >= 1:
+            raise ValueError(f"tolerance must be below 1, got {self.tolerance!r}")
         object.__setattr__(self, "mirror", flag(self.mirror, "mirror"))
         if self.truncation is not None:
             object.__setattr__(self, "truncation", positive(self.truncation, "truncation"))
@@ -89,11 +94,8 @@ class Riesz(Energy):
 
     def choices(self, omega: Array) -> dict[str, str]:
         """{"riesz": the algorithm and back end that evaluate this omega}."""
-        n, dim = omega.shape[-2:]
-        coordinates = dim if self.period is None else 2 * dim
-        picked = choose(
-            self.method, n, coordinates, self.exponent(dim), self.tolerance, softening=self.softening, truncation=self.truncation
-        )
+        s = self.exponent(omega.shape[-1])
+        picked = choose(self.method, omega, s, self.tolerance, truncation=self.truncation, period=self.period)
         return {self.term: f"{picked} ({'torch' if is_torch(omega) and picked == 'direct' else 'numba'})"}
 
     def value(self, omega: Array) -> Array:

@@ -210,6 +210,12 @@ def test_arguments_out_of_range_are_named():
             fmm_sums(x, x, 1.0, tolerance=tolerance)
     with pytest.raises(ValueError, match="dim 1, 2 or 3"):
         tree_sums(np.ones((5, 4)), np.ones((5, 4)), 1.0, tolerance=1e-3)
+    with pytest.raises(ValueError, match="tolerance must be larger"):  # its matrices would need hundreds of gigabytes
+        tree_sums(x, x, 70.0, tolerance=1e-3)
+    for call in (lambda s, q: tree_sums(x, x, s, q, tolerance=1e-3), lambda s, q: random_batch_sums(x, x, s, q, key=(0, 0, 0))):
+        for s, softening2, name in ((-2.0, 0.0, "s must be above -2"), (math.nan, 0.0, "s must be finite"), (1.0, -1.0, "softening2")):
+            with pytest.raises(ValueError, match=name):
+                call(s, softening2)
     with pytest.raises(ValueError, match="for FMM3D, got 2"):
         fmm_sums(x, x, 2.0, tolerance=1e-3)
     with pytest.raises(ValueError, match="batch"):
@@ -233,10 +239,10 @@ def test_memory_is_linear():
 @pytest.mark.parametrize("kind", CLOUDS)
 def test_fmm_errs_by_less_than_the_tolerance(kind):
     pytest.importorskip("fmm3dpy")
-    x = cloud(kind, 3000, 3)
+    x = cloud(kind, 1000, 3)
     for y in (x, -x):
         total, force = direct(x, y, 1.0)
-        for tolerance in (1e-2, 1e-3, 1e-5, 1e-8):
+        for tolerance in (1e-2, 1e-5, 1e-10):
             fast_total, fast_force = fmm_sums(x, y, tolerance=tolerance)
             assert error(fast_force, force) < tolerance
             assert fast_total == pytest.approx(total, rel=tolerance)
@@ -321,11 +327,32 @@ def test_random_batches_depend_on_key_alone():
 
 
 def test_worthwhile_grows_with_the_number_and_the_tolerance():
-    assert worthwhile(100_000, 3, 1.0, 1e-3) == "tree"
-    assert worthwhile(100_000, 2, 0.0, 1e-6) == "tree"
-    assert worthwhile(500, 3, 1.0, 1e-3) is None
-    assert worthwhile(100_000, 4, 1.0, 1e-3) is None
-    assert worthwhile(100_000, 3, 1.0, 0.0) is None
+    assert worthwhile(100_000, 3, 1.0, 1e-3)
+    assert worthwhile(100_000, 2, 0.0, 1e-6)
+    assert worthwhile(15_000, 3, 1.0, 1e-3)
+    assert not worthwhile(15_000, 3, 1.0, 1e-3, single=True)  # direct sums in float32 are faster
+    for n, dim, s, tolerance in ((500, 3, 1.0, 1e-3), (15_000, 3, 0.0, 1e-3), (100_000, 4, 1.0, 1e-3), (100_000, 3, 1.0, 0.0)):
+        assert not worthwhile(n, dim, s, tolerance)
+    assert not worthwhile(10**9, 3, 70.0, 1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CLOUDS)
+@pytest.mark.parametrize(("s", "dim"), [(0.0, 2), (1.0, 3), (1.0, 1), (1.3, 2)])
+def test_the_tree_is_not_slower_where_it_is_picked(kind, s, dim):
+    """At the smallest N where "auto" takes it, within 20 %."""
+    n = next(n for n in range(500, 50_000, 100) if worthwhile(n, dim, s, 1e-3))
+    x, times = cloud(kind, n, dim), {"direct": math.inf, "tree": math.inf}
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    for _ in range(6):
+        start = time.process_time()
+        direct(x, x, s)
+        middle = time.process_time()
+        tree_sums(x, x, s, tolerance=1e-3)
+        times = {"direct": min(times["direct"], middle - start), "tree": min(times["tree"], time.process_time() - middle)}
+    numba.set_num_threads(before)
+    assert times["tree"] < 1.2 * times["direct"]
 
 
 @pytest.mark.slow

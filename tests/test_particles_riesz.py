@@ -186,6 +186,19 @@ def test_virial_identity_fails_once_the_kernel_is_softened_or_truncated(s):
         assert abs(defect(control)) > 0.01
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor], ids=["numba", "torch"])
+def test_near_pairs_on_the_torus_keep_their_digits_in_float32(make):
+    """Rounded to float32, the points on the circles would lose them: gaps here are 1e-5 of the period."""
+    omega = (1 + np.array([0.0, 1e-5, 5e-5])[:, None]).astype(np.float32)
+    total, gradient = riesz_sums(make(omega), 1.3, period=2.5)
+    exact, force = riesz_sums(omega.astype(np.float64), 1.3, period=2.5)
+    assert float(total) == pytest.approx(float(exact), rel=1e-12)
+    assert gradient.dtype == make(omega).dtype
+    np.testing.assert_allclose(np.asarray(gradient), force, rtol=1e-6)
+    with pytest.raises(OverflowError, match="float32"):
+        riesz_sums(make(omega), 9.0, period=2.5)
+
+
 @pytest.mark.parametrize(("s", "n", "value"), [(2, 50, 2.9487), (2, 400, 3.2358), (3, 50, 2.2012), (3, 400, 2.3780)])
 def test_equispaced_points_have_the_hypersingular_energy(s, n, value):
     """C1.9: sum over ordered pairs / N^(1 + s) on [0, 1], s > d."""
@@ -278,6 +291,8 @@ def test_no_tolerance_means_exact_sums():
     assert Riesz(1, 1.0, tolerance=1e-2).choices(small) == {"riesz": "direct (numba)"}
     assert Riesz(1, 1.0, tolerance=1e-2).choices(np.zeros((200_000, 8))) == {"riesz": "direct (numba)"}
     assert Riesz(1, 1.0).choices(torch.zeros(5, 3)) == {"riesz": "direct (torch)"}
+    assert Riesz(1, 1.0, tolerance=1e-3).choices(big) == {"riesz": "tree (numba)"}
+    assert Riesz(1, 1.0, tolerance=1e-3).choices(big[:20_000].astype(np.float32)) == {"riesz": "direct (numba)"}
 
 
 def test_description_is_complete_and_json():
@@ -299,6 +314,11 @@ def test_description_is_complete_and_json():
         (lambda: Riesz(1, 1.0, period=(1.0, 2.0)).gradient(np.zeros((2, 3))), r"period must have 3 numbers .* got \(1.0, 2.0\)"),
         (lambda: Riesz(1, 1.0, method="gram"), "method must be one of auto, direct, tree, fmm, random_batch, got 'gram'"),
         (lambda: Riesz(1, 1.0, tolerance=-1e-3), "tolerance must be at least 0, got -0.001"),
+        (lambda: Riesz(1, 1.0, tolerance=2), "tolerance must be below 1, got 2"),
+        (lambda: Riesz(1, 1.0, softening=1e-170).gradient(np.zeros((2, 3))), "softening / length must lie between .* got 1e-170"),
+        (lambda: Riesz(1, 1.0, softening=1e-25).gradient(np.zeros((2, 3), np.float32)), "softening / length must lie between 1e-19"),
+        (lambda: Riesz(1, 1.0, truncation=1e200).gradient(np.zeros((2, 3))), "truncation / length must lie between"),
+        (lambda: Riesz(1, 1.0, method="fmm", tolerance=1e-3).gradient(np.ones((9, 2))), "method 'fmm' needs 3 coordinates, got 2"),
         (lambda: Riesz(1, 1.0, method="tree"), "tolerance must be positive for method 'tree', got 0"),
         (lambda: Riesz(1, 1.0, method="random_batch", truncation=0.1), "method must be 'direct' or 'auto' with a truncation"),
         (lambda: Riesz(2, 1.0, method="fmm", tolerance=1e-3), "method 'fmm' needs s = 1"),
