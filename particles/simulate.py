@@ -136,7 +136,7 @@ def simulate(
     nothing = {name: np.full(omega.shape[0], value) for name, value in sampler.fractions.items()}
     first = _frame(omega, model, 0, nothing, memory)
     record = _record(store, first, n_frames, model.attributes(omega))
-    if callback is not None and _says_stop(callback(0, first)):
+    if _says_stop(callback, 0, first):
         return record.dataset()
     return _run(record, omega, memory, model, range(n_steps), progress, callback)
 
@@ -236,7 +236,7 @@ def _run(
                     with np.errstate(**loud):
                         frame = _frame(omega, model, step + 1, tally.take(), memory)
                         record.append(step + 1, frame)
-                        if callback is not None and _says_stop(callback(step + 1, frame)):
+                        if _says_stop(callback, step + 1, frame):
                             break
     except KeyboardInterrupt:
         interrupted = True
@@ -262,8 +262,9 @@ def _bar(steps: range, progress: bool) -> Any:
     return tqdm(steps, initial=steps.start, total=steps.stop, unit="step")
 
 
-def _says_stop(answer: Any) -> bool:
-    """Whether a callback returned True; other values (artists, None) do not stop a run."""
+def _says_stop(callback: Callback | None, step: int, frame: Frame) -> bool:
+    """Whether the callback, which gets copies, returns True; other values (artists, None) do not stop a run."""
+    answer = callback is not None and callback(step, {name: values.copy() for name, values in frame.items()})
     return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
 

@@ -140,12 +140,13 @@ def test_callback_sees_frames_and_stops():
 
     def callback(step, frame):
         seen.append((step, frame["omega"].copy()))
-        frame["omega"][:] = np.nan if step == 4 else frame["omega"]  # a careless callback cannot touch the run
+        frame["omega"][:] = np.nan if step == 4 else frame["omega"]  # a careless callback touches neither the run nor its record
         return step == 6
 
     ds = gas(save_every=2, callback=callback)
     assert [step for step, _ in seen] == [0, 2, 4, 6] == ds.step.values.tolist()
     assert np.array_equal(seen[-1][1], gas(save_every=2).omega[:, 3])
+    assert_same(ds, gas(save_every=2, n_steps=6))
     assert gas(callback=lambda step, frame: "anything but True").sizes["step"] == 21
     assert gas(callback=lambda step, frame: True).sizes["step"] == 1
 
