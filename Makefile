@@ -40,8 +40,9 @@ lint: $(VENV)/.extra-lint  ## style and types
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy particles attention theory experiments
 
-clean:  ## remove the virtual environment (results stay)
+clean:  ## remove the virtual environment and compiled kernels (results stay)
 	rm -rf $(VENV)
+	find . -name "*.nb[ci]" -delete
 
 $(VENV)/.installed: constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
