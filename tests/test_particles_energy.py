@@ -181,13 +181,6 @@ def test_two_particles_and_the_normalisation():
     assert Riesz("coulomb", 1.0).exponent(64) == 62
 
 
-def test_exponent_types_are_one_call():
-    omega = particles(9, 3)
-    for s in (1.0, np.float32(1), np.int64(1)):
-        assert Riesz(s, 0.7) == Riesz(1, 0.7)
-        np.testing.assert_array_equal(Riesz(s, 0.7).gradient(omega), Riesz(1, 0.7).gradient(omega))
-
-
 def test_coincident_particles_are_counted_and_cost_infinity():
     omega = np.zeros((2, 3, 2))
     omega[:, 2] = [1, 0]
