@@ -259,14 +259,14 @@ def in_threads(tasks: int, work: float, function: Callable, *arguments: typing.A
 
     Python's threads: numba's take longer to compile than everything else, and neither survive a fork nor, everywhere, callers in threads.
     """
-    threads = numba.get_num_threads() if threading.main_thread().is_alive() else 1  # at its exit Python opens no more pools
-    parts = min(tasks, 4 * threads)  # some to spare, as they differ in length
-    if work < _SMALL or threads == 1 or parts < 2:
+    alone = work < _SMALL or tasks < 2 or numba.get_num_threads() == 1
+    if alone or not threading.main_thread().is_alive():  # at its exit Python opens no more pools
         function(0, tasks, *arguments)
     elif pool is None:
-        with ThreadPoolExecutor(threads) as new:
+        with ThreadPoolExecutor(numba.get_num_threads()) as new:
             in_threads(tasks, work, function, *arguments, pool=new)
     else:
+        parts = min(tasks, 4 * numba.get_num_threads())  # some to spare, as they differ in length
         list(pool.map(lambda part: function(*part, *arguments), pairwise(tasks * i // parts for i in range(parts + 1))))
 
 

@@ -12,6 +12,8 @@ Array = Any  # a numpy.ndarray or a torch.Tensor
 
 def is_torch(array: Any) -> bool:
     """Whether `array` is a torch tensor; never imports torch."""
+    if type(array) is np.ndarray:
+        return False  # asked a dozen times a step
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, getattr(torch, "Tensor", ()))  # none yet while another thread imports torch
 
