@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import mpmath
@@ -212,6 +213,16 @@ def test_one_two_and_four_threads_give_the_same_bits():
     )
     env = os.environ | {"NUMBA_NUM_THREADS": "4"}
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env).stdout.strip() == "1"
+
+
+def test_callers_in_threads_get_what_one_caller_gets():
+    omegas = [cloud(2, 601, 3, seed=k) for k in range(4)]
+    alone = [riesz_sums(omega, 1.0) for omega in omegas]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda omega: riesz_sums(omega, 1.0), omegas))
+    for (total, gradient), (total2, gradient2) in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(total, total2)
+        np.testing.assert_array_equal(gradient, gradient2)
 
 
 @pytest.mark.parametrize("dim", [2, 5])
