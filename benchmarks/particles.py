@@ -67,7 +67,7 @@ def _one_thread(quick: bool) -> list[Row]:
     rows += memory(3000 if quick else 30_000)
     for name, points in clouds(2000 if quick else 100_000).items():
         rows += fast_sums(name, points)
-    return rows + steps(50 if quick else 2000)
+    return rows + steps(50 if quick else 200)
 
 
 def _row(group: str, method: str, **values: Any) -> Row:
@@ -232,7 +232,7 @@ def steps(n_steps: int) -> list[Row]:
         return lambda: particles.simulate(omega, energy, domain, sampler, n_steps=n, save_every=n, rng=0)
 
     calls = {(name, k): go(sampler, k * n_steps) for name, sampler in samplers.items() for k in (1, 2)}
-    seconds = best_times({f"{name}, {k}": call for (name, k), call in calls.items()}, rounds=5)
+    seconds = best_times({f"{name}, {k}": call for (name, k), call in calls.items()}, rounds=100)
     rows = []
     for name in samplers:
         taken = (seconds[f"{name}, 2"] - seconds[f"{name}, 1"]) / n_steps

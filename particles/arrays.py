@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 Array = Any  # a numpy.ndarray or a torch.Tensor
+_USUAL = (np.dtype(np.float64), np.dtype(np.float32))
 
 
 def is_torch(array: Any) -> bool:
@@ -56,6 +57,8 @@ def as_float(array: Any, name: str) -> Array:
 
 def as_real(array: Any, name: str) -> Array:
     """`as_float` that lets NaN and infinity through."""
+    if type(array) is np.ndarray and array.dtype in _USUAL:
+        return array  # asked every step
     array = _real_torch(array, name) if is_torch(array) else _real_numpy(array, name)
     if array.dtype.itemsize not in (4, 8):
         raise ValueError(f"{name} must be float32 or float64, got dtype {array.dtype}")

@@ -17,6 +17,9 @@ import numpy as np
 from particles.arrays import Array, as_real, count, generator, is_torch, namespace, positive, real
 
 
+EPS = {4: 2.0**-23, 8: 2.0**-52}  # of a type by its bytes
+
+
 def norms(x: Array) -> Array:
     """Euclidean lengths over the last axis, (..., dim) -> (...); infinite where the square overflows."""
     return namespace(x).linalg.vector_norm(x, dim=-1) if is_torch(x) else np.sqrt(np.vecdot(x, x))
@@ -200,8 +203,7 @@ class Ball(Walls):
     def contains(self, omega: Array) -> Array:
         """Whether |w| <= radius, boolean (..., particle)."""
         omega = as_points(omega, self.dim)
-        eps = float(namespace(omega).finfo(omega.dtype).eps)
-        return norms(omega) <= self.radius * (1 + (self.dim + 4) * eps)
+        return norms(omega) <= self.radius * (1 + (self.dim + 4) * EPS[omega.dtype.itemsize])
 
     def _outside(self, omega: Array, inside: Array) -> tuple[Array, Array]:
         """omega, and |w| of the particles outside, radius for the others: never 0. ValueError unless finite.
