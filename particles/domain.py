@@ -16,7 +16,6 @@ import numpy as np
 
 from particles.arrays import Array, as_real, count, generator, is_torch, namespace, positive, real
 
-
 EPS = {4: 2.0**-23, 8: 2.0**-52}  # of a type by its bytes
 
 
