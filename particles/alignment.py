@@ -53,6 +53,9 @@ class _DataEnergy(Energy):
         data = {"n_rows": rows.n_rows, "n_groups": len(rows.x), "n_targets": rows.factor.shape[-1], "digest": rows.digest}
         return {"name": type(self).__name__, "feature": self.feature.describe(), "data": data}
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.feature!r}, {self.rows.n_rows} rows)"
+
 
 def _of_chain(key: Key, offset: int) -> Key:
     """The key of the chain numbered `offset` after the key's first."""

@@ -6,7 +6,7 @@ the value at the first particles it sees, because a wrong sign would run silentl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from particles.energy import Energy
 from particles.fingerprint import describe_callable
 from particles.pairwise import gaps
 from particles.random import Key
+from particles.riesz import _as_period as as_period
 from particles.targets import sum64
 
 _BLOCK = 2**18  # numbers in one block of pairs
@@ -124,6 +125,9 @@ class _UserEnergy(Energy):
     def describe(self) -> dict[str, Any]:
         return {"name": type(self).__name__, "term": self.term, **self._function.describe()}
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._function.describe()['value']['name']}, name={self.term!r})"
+
 
 class External(_UserEnergy):
     """H = (1/N) sum_k V(omega_k) for a user's potential V: the drift of a particle is minus V's gradient.
@@ -159,7 +163,7 @@ class Pair(_UserEnergy):
     """W = 1/(2N(N-1)) sum_{k != l} g(|omega_k - omega_l|) for a user's g, its strength included; each pair is evaluated once.
 
     Coincident pairs exert no force; their energy is g(0) where that is finite, else infinite (positive when g(0) is NaN).
-    Memory is bounded: g sees some of the pairs at a time, of one chain or of several. Distances are Euclidean, not those of a torus.
+    Memory is bounded: g sees some of the pairs at a time, of one chain or of several.
 
     Parameters
     ----------
@@ -170,40 +174,57 @@ class Pair(_UserEnergy):
         g': (pair,) -> (pair,), negative for a repulsion; None for torch's automatic differentiation.
     name
         The term's name: the run records "energy_<name>".
+    period
+        The torus with this period, one number or one per coordinate: distances are those of the nearest images, delta - L round(delta/L)
+        in each coordinate. Right for a g that has died out at half the period; otherwise the energy has kinks there, and the smooth
+        choice is `Riesz(..., period=...)`.
 
     Raises
     ------
     ValueError
-        As for `External`.
+        As for `External`; for a period that is not positive or does not fit omega.
     """
 
     bodies = 2
 
-    def __init__(self, value: Callable, derivative: Callable | None = None, *, name: str) -> None:
+    def __init__(self, value: Callable, derivative: Callable | None = None, *, name: str, period: Any = None) -> None:
         super().__init__(name, _Differentiable(value, derivative, "derivative"))
+        self.period = as_period(period)
 
     def _evaluate(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
-        n, dim = omega.shape[-2:]
-        x = to_float64(omega).reshape(-1, n, dim)
+        n = omega.shape[-2]
+        x = to_float64(omega).reshape(-1, *omega.shape[-2:])
         total, force = namespace(x).zeros_like(x[:, 0, 0]), namespace(x).zeros_like(x)
+        for chains, rows in self._blocks(x):
+            total[chains] += self._block(x[chains], rows, omega, force[chains], want_value)
+        pairs = max(n - 1, 1)
+        return total.reshape(omega.shape[:-2])[()] / (n * pairs), cast_like(force.reshape(omega.shape) / pairs, omega)
+
+    def _blocks(self, x: Array) -> Iterator[tuple[slice, slice]]:
+        """Some chains and some particles k: the pairs k < l that are in memory at once."""
+        n, dim = x.shape[-2:]
         rows = min(n, max(1, _BLOCK // (n * (dim + 4))))
         chains = max(1, _BLOCK // (rows * n * (dim + 4)))
         for c in range(0, len(x), chains):
-            some = slice(c, c + chains)
             for k in range(0, n - 1, rows):
-                total[some] += self._block(x[some], slice(k, min(k + rows, n - 1)), omega, force[some], want_value)
-        pairs = max(n - 1, 1)
-        return total.reshape(omega.shape[:-2])[()] / (n * pairs), cast_like(force.reshape(omega.shape) / pairs, omega)
+                yield slice(c, c + chains), slice(k, min(k + rows, n - 1))
+
+    def _pairs(self, x: Array, rows: slice, omega: Array) -> tuple[Array, Array, Array, Array]:
+        """(differences, distances, which pairs have k < l and are apart, which have k < l and coincide) for k in `rows`, l from there."""
+        gap = x[:, rows, None] - x[:, None, rows.start :]
+        if self.period is not None:
+            period = _per_coordinate(self.period, x)
+            gap = gap - period * namespace(x).round(gap / period)
+        r = norms(gap)
+        upper = from_host(np.triu(np.ones(tuple(r.shape[1:])), 1), r) > 0
+        apart = cast_like(r, omega) >= float(namespace(x).finfo(omega.dtype).tiny) ** 0.5
+        return gap, r, upper & apart, upper & ~apart
 
     def _block(self, x: Array, rows: slice, omega: Array, force: Array, want_value: bool) -> Array:
         """Add the forces of each chain's pairs k < l with k in `rows` to `force`; their energies (chain,)."""
         xp = namespace(x)
-        gap = x[:, rows, None] - x[:, None, rows.start :]
-        r = norms(gap)
+        gap, r, apart, together = self._pairs(x, rows, omega)
         weight, energy = xp.zeros_like(r), xp.zeros_like(r)
-        upper = from_host(np.triu(np.ones(tuple(r.shape[1:])), 1), r) > 0
-        apart = upper & (cast_like(r, omega) >= float(xp.finfo(omega.dtype).tiny) ** 0.5)
-        together = upper & ~apart
         if bool(apart.any()):
             values, slopes = self._function(cast_like(r[apart], omega), False, want_value)
             weight[apart] = slopes / r[apart]
@@ -221,6 +242,28 @@ class Pair(_UserEnergy):
         return np.inf if np.isnan(value) else value
 
     def diagnostics(self, omega: Array) -> dict[str, Array]:
-        """coincident: pairs at distance 0; min_gap: smallest distance of a pair."""
-        coincident, gap = gaps(as_omega(omega))
+        """coincident: pairs at distance 0; min_gap: smallest distance of a pair (with a period, of nearest images)."""
+        coincident, gap = gaps(as_omega(omega)) if self.period is None else self._gaps(as_omega(omega))
         return {"coincident": coincident, "min_gap": gap}
+
+    def _gaps(self, omega: Array) -> tuple[Array, Array]:
+        """`pairwise.gaps` of nearest images."""
+        omega = omega.detach() if is_torch(omega) else omega
+        x = to_float64(omega).reshape(-1, *omega.shape[-2:])
+        xp = namespace(x)
+        coincident, closest = xp.zeros_like(x[:, 0, 0], dtype=xp.int64), xp.full_like(x[:, 0, 0], np.inf)
+        for chains, rows in self._blocks(x):
+            _, r, apart, together = self._pairs(x[chains], rows, omega)
+            coincident[chains] += together.sum((1, 2))
+            closest[chains] = xp.minimum(closest[chains], xp.amin(xp.where(apart | together, r, np.inf), (1, 2)))
+        return coincident.reshape(omega.shape[:-2])[()], closest.reshape(omega.shape[:-2])[()]
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"period": list(self.period) if isinstance(self.period, tuple) else self.period}
+
+
+def _per_coordinate(period: float | tuple[float, ...], x: Array) -> Array:
+    """The period of every coordinate, (dim,) like x; ValueError where the numbers of coordinates differ."""
+    if isinstance(period, tuple) and len(period) != x.shape[-1]:
+        raise ValueError(f"period must have {x.shape[-1]} numbers for omega of dim {x.shape[-1]}, got {period!r}")
+    return from_host(np.broadcast_to(np.asarray(period, float), x.shape[-1:]).copy(), x)

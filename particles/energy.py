@@ -79,6 +79,13 @@ class Energy:
     def __add__(self, other: Energy) -> Sum:
         return Sum((self, other)) if isinstance(other, Energy) else NotImplemented
 
+    def __radd__(self, other: Any) -> Energy:
+        """0 + energy, with which Python's `sum` begins."""
+        return self if type(other) is int and other == 0 else NotImplemented
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
 
 def require_complete(energy: Any) -> None:
     """ValueError naming what an `Energy`, or a part of a sum, leaves undefined; objects of other classes define all themselves."""
@@ -139,6 +146,9 @@ class Sum(Energy):
     def describe(self) -> dict[str, Any]:
         return {"name": "Sum", "energies": [e.describe() for e in self.energies]}
 
+    def __repr__(self) -> str:
+        return " + ".join(map(repr, self.energies))
+
 
 def _numbered(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """One dict of all; a name that occurs again gets the suffix _2, _3, ..."""
@@ -191,6 +201,12 @@ class Quadratic(Energy):
 
     def describe(self) -> dict[str, Any]:
         return {"name": "Quadratic", "stiffness": np.asarray(self.stiffness).tolist(), "centre": np.asarray(self.centre).tolist()}
+
+    def __repr__(self) -> str:
+        stiffness, centre = (
+            np.array2string(np.asarray(a), separator=", ", threshold=8, edgeitems=2) for a in (self.stiffness, self.centre)
+        )
+        return f"Quadratic(stiffness={stiffness}, centre={centre})"
 
 
 def _per_coordinate(value: Any, name: str) -> float | np.ndarray:

@@ -196,15 +196,19 @@ def bounce_polytope(w: Vector, way: Vector, normals: np.ndarray, offsets: Vector
         w, way = w + share * way, (1 - share) * (way - 2 * (way @ normals[k]) * normals[k])
 
 
-def pair(omega: np.ndarray, g: Callable[[float], float], slope: Callable[[float], float]) -> tuple[float, np.ndarray]:
-    """(1/(2N(N-1)) sum_{k != l} g(|omega_k - omega_l|), N times its gradient) for distinct particles."""
+def pair(
+    omega: np.ndarray, g: Callable[[float], float], slope: Callable[[float], float], period: float | Vector | None = None
+) -> tuple[float, np.ndarray]:
+    """(1/(2N(N-1)) sum_{k != l} g(|omega_k - omega_l|), N times its gradient) for distinct particles; |.| to the nearest image."""
     n, total, gradient = len(omega), 0.0, np.zeros_like(omega)
     for k in range(n):
         for m in range(n):
             if k != m:
-                r = math.sqrt((omega[k] - omega[m]) @ (omega[k] - omega[m]))
+                w = omega[k] - omega[m]
+                w = w if period is None else w - period * np.round(w / period)
+                r = math.sqrt(w @ w)
                 total += g(r) / (2 * n * (n - 1))
-                gradient[k] += slope(r) * (omega[k] - omega[m]) / (r * (n - 1))
+                gradient[k] += slope(r) * w / (r * (n - 1))
     return total, gradient
 
 

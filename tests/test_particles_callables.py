@@ -13,7 +13,7 @@ import torch
 
 from particles import naive
 from particles.callables import External, Pair
-from particles.domain import Ball
+from particles.domain import Ball, Torus
 from particles.energy import Energy, Quadratic, Sum
 from particles.fingerprint import describe_callable
 from particles.langevin import Langevin
@@ -87,6 +87,74 @@ def test_a_chain_has_the_bits_that_it_has_alone(make):
     together = energy.gradient(omega)
     for c in range(3):
         np.testing.assert_array_equal(energy.gradient(omega[c]), together[c])
+
+
+TORUS = (2.0, 3.0, 1.5)
+PERIODIC = {
+    "by torch": lambda: Pair(yukawa, name="yukawa", period=TORUS),
+    "by derivative": lambda: Pair(lambda r: 1 / r, lambda r: -1 / r**2, name="coulomb", period=2.0),
+}
+
+
+def test_two_particles_on_a_torus_by_hand():
+    """At 0.1 and 0.9 of a circle of length 1 they are 0.2 apart and push each other across the seam: H = g(0.2)/4, N grad = g'(0.2)/1."""
+    pair = Pair(lambda r: r**2 / 2, lambda r: r, name="spring", period=1.0)
+    for array in (np.asarray, torch.as_tensor):
+        omega = array(np.array([[0.1], [0.9]]))
+        assert float(pair.value(omega)) == pytest.approx(0.2**2 / 2 / 2, rel=1e-13)
+        np.testing.assert_allclose(np.asarray(pair.gradient(omega)), [[0.2], [-0.2]], rtol=1e-13)
+        assert float(pair.diagnostics(omega)["min_gap"]) == pytest.approx(0.2, rel=1e-13)
+        same = pair.diagnostics(array(np.array([[0.0], [1.0], [0.5]])))  # one point of the circle twice
+        assert {k: float(v) for k, v in same.items()} == {"coincident": 1, "min_gap": 0}
+    alone = Pair(lambda r: r**2 / 2, lambda r: r, name="spring").gradient(np.array([[0.1], [0.9]]))
+    np.testing.assert_allclose(alone, [[-0.8], [0.8]])  # without the period the other way round
+
+
+@pytest.mark.parametrize("make", PERIODIC.values(), ids=PERIODIC.keys())
+@pytest.mark.parametrize("omega", SHAPES[:3], ids=lambda w: str(w.shape))
+def test_on_a_torus_loops_torch_differences_and_lattice_shifts_agree(make, omega):
+    energy = make()
+    value, gradient = np.asarray(energy.value(omega)), energy.gradient(omega)
+    g, slope = {"yukawa": (lambda r: math.exp(-r) / r, lambda r: -math.exp(-r) * (1 / r + 1 / r**2))}.get(
+        energy.term, (lambda r: 1 / r, lambda r: -1 / r**2)
+    )
+    for w, h, d in zip(omega.reshape(-1, *omega.shape[-2:]), value.reshape(-1), gradient.reshape(-1, *omega.shape[-2:])):
+        expected = naive.pair(w, g, slope, np.broadcast_to(energy.period, 3))
+        assert h == pytest.approx(expected[0], rel=1e-12)
+        np.testing.assert_allclose(d, expected[1], rtol=1e-11, atol=1e-13)
+    numerical = omega.shape[-2] * naive.numerical_gradient(lambda w: float(np.sum(energy.value(w))), omega)
+    np.testing.assert_allclose(gradient, numerical, atol=1e-6 * abs(numerical).max() + 1e-10)
+    np.testing.assert_allclose(energy.gradient(torch.tensor(omega)).numpy(), gradient, rtol=1e-12, atol=1e-14)
+    shifted = omega + np.random.default_rng(0).integers(-3, 4, omega.shape) * energy.period
+    np.testing.assert_allclose(energy.value(shifted), value, rtol=1e-12)
+    np.testing.assert_allclose(energy.gradient(shifted), gradient, rtol=1e-10, atol=1e-12)
+    for array in (np.asarray, torch.as_tensor):
+        found = [{k: np.asarray(v) for k, v in energy.diagnostics(array(w)).items()} for w in (omega, shifted)]
+        np.testing.assert_allclose(found[0]["min_gap"], found[1]["min_gap"], rtol=1e-12)
+        assert found[0]["min_gap"].shape == found[0]["coincident"].shape == omega.shape[:-2]
+        assert found[0]["coincident"].dtype == np.int64
+        assert not found[1]["coincident"].any()
+
+
+def test_on_a_large_torus_nothing_changes():
+    omega = np.random.default_rng(5).normal(size=(2, 300, 2))
+    plain, wide = (Pair(lambda r: 1 / r, lambda r: -1 / r**2, name="pair", period=p) for p in (None, 100.0))
+    np.testing.assert_array_equal(wide.gradient(omega), plain.gradient(omega))
+    for name, value in plain.diagnostics(omega).items():
+        np.testing.assert_allclose(wide.diagnostics(omega)[name], value, rtol=1e-13)
+
+
+def test_a_run_on_a_torus_needs_pairs_of_its_period():
+    torus, sampler = Torus((2.0, 2.0)), Langevin(0.01, 5.0)
+    start = torus.sample(10, 0)
+    for period in (None, 1.0, (2.0, 3.0)):
+        energy = Quadratic(0.0) + Pair(yukawa, name="yukawa", period=period)
+        with pytest.raises(ValueError, match="period of Pair must be that of the domain"):
+            simulate(start, energy, torus, sampler, n_steps=1, rng=0)
+    run = simulate(start, Pair(yukawa, name="yukawa", period=2.0), torus, sampler, n_steps=20, rng=0)
+    assert (run.min_gap <= math.sqrt(2)).all()
+    descriptions = [Pair(yukawa, name="y", period=p).describe()["period"] for p in (None, 2, (1.0, 2.0), np.ones(2))]
+    assert descriptions == [None, 2.0, [1.0, 2.0], [1.0, 1.0]]
 
 
 def test_pair_energy_by_loops():
@@ -173,6 +241,9 @@ def test_a_derivative_that_is_not_the_values_is_refused():
         (lambda: External(trap, name=""), "name must be a word"),
         (lambda: External(trap, name="two words"), "name must be a word"),
         (lambda: Pair(trap, name=7), "name must be a word"),
+        (lambda: Pair(trap, name="v", period=-1.0), "period must be positive"),
+        (lambda: Pair(trap, name="v", period=[[1.0]]), "period must be one number or one per coordinate"),
+        (lambda: Pair(yukawa, name="v", period=(1.0, 2.0)).value(OMEGA), "period must have 3 numbers for omega of dim 3"),
         (lambda: External(lambda w: np.exp(w).sum(-1), name="v").value(OMEGA), "without gradient value must be made of torch operations"),
         (lambda: External(lambda w: torch.zeros(2, 5), name="v").value(OMEGA), "without gradient value must be made of torch"),
         (lambda: Pair(lambda r: np.exp(r), name="v").gradient(OMEGA), "without derivative value must be made of torch"),

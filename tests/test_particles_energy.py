@@ -13,7 +13,8 @@ import xarray as xr
 
 from particles import naive
 from particles.alignment import Alignment, CentredAlignment, QuadraticTarget
-from particles.energy import Quadratic, Sum
+from particles.callables import External, Pair
+from particles.energy import Energy, Quadratic, Sum
 from particles.features import Elu, Softplus, as_feature
 from particles.riesz import Riesz
 from particles.targets import target_factor
@@ -403,8 +404,31 @@ def test_masked_values_are_refused():
 
 
 def test_adding_something_else_is_a_type_error():
-    with pytest.raises(TypeError):
-        Quadratic(1.0) + 1.0
+    for wrong in (lambda: Quadratic(1.0) + 1.0, lambda: 1 + Quadratic(1.0), lambda: 0.0 + Quadratic(1.0)):
+        with pytest.raises(TypeError):
+            wrong()
+
+
+def test_pythons_sum_adds_energies():
+    parts, omega = [Riesz(0, 1.0), Quadratic(1.0), Quadratic(2.0)], particles(5, 2)
+    assert sum(parts).describe() == (parts[0] + parts[1] + parts[2]).describe()
+    assert sum(parts).value(omega) == Sum(parts).value(omega)
+    assert sum(parts[:1]) is parts[0]
+
+
+def test_energies_print_what_they_are_without_their_data():
+    class Own(Energy):
+        pass
+
+    data = np.random.default_rng(0).normal(size=(500, 300))
+    energy = Quadratic(1.0) + Alignment(data, data[:, 0] > 0, "fourier") + External(abs, name="wall") + Pair(abs, name="steps") + Own()
+    assert repr(energy) == (
+        "Quadratic(stiffness=1., centre=0.) + Alignment(FourierPair(), 500 rows) + External(abs, name='wall') + Pair(abs, name='steps')"
+        " + Own(...)"
+    )
+    assert repr(Quadratic([1.0, 2.5], 1.0)) == "Quadratic(stiffness=[1. , 2.5], centre=1.)"
+    assert len(repr(Quadratic(np.arange(500.0)))) < 80
+    assert repr(Riesz(0, 1.0) + Quadratic(1.0)).startswith("Riesz(s=0.0, strength=1.0")
 
 
 def test_cka_without_a_kernel_left_says_so():
