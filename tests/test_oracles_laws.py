@@ -262,9 +262,9 @@ def test_ginibre_radii(make):
 @pytest.mark.parametrize(
     ("energy", "domain", "expected"),
     [
-        (Quadratic(0.8) + Riesz(0.0, 1.6), FullSpace(1), {"second_moment", "energy", "density", "acceptance"}),
-        (Riesz(0.0, 1.6), Box(-1.0, 1.4), {"energy", "density", "acceptance"}),
-        (Riesz(0.0, 1.6, period=2.6), Torus(2.6), {"energy", "density", "acceptance"}),
+        (Quadratic(0.8) + Riesz(0.0, 1.6), FullSpace(1), {"second_moment", "energy", "density", "acceptance", "coincident"}),
+        (Riesz(0.0, 1.6), Box(-1.0, 1.4), {"energy", "density", "acceptance", "coincident"}),
+        (Riesz(0.0, 1.6, period=2.6), Torus(2.6), {"energy", "density", "acceptance", "coincident"}),
     ],
     ids=["trap", "box", "torus"],
 )

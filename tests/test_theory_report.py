@@ -543,6 +543,98 @@ def test_a_run_at_zero_temperature_keeps_the_rules_without_a_temperature():
     assert "beta is infinite" in json.loads(table.attrs["skipped"])["steps"]
 
 
+# Coincident pairs, descents, drifting frames, energies without a closed form.
+
+
+def test_coincident_pairs_turn_a_bare_gas_red(gas):
+    count = np.zeros(gas.shape[:2])
+    assert bool(verdict(as_dataset(gas, [QUADRATIC, RIESZ], coincident=count), "coincident")["passed"])
+    count[3, -1] = 1
+    row = verdict(as_dataset(gas, [QUADRATIC, RIESZ], coincident=count), "coincident")
+    assert not bool(row["passed"])
+    assert "no force on itself: softening" in str(row["note"].values)
+    for option in ({"softening": 0.1}, {"truncation": 0.1}):
+        row = verdict(as_dataset(gas, [QUADRATIC, RIESZ | option], coincident=count), "coincident")
+        assert bool(row["passed"])
+        assert "may coincide" in str(row["note"].values)
+    count[:], count[:, 0] = 0, 1  # the start is no kept frame
+    assert bool(verdict(as_dataset(gas, [QUADRATIC, RIESZ], coincident=count), "coincident")["passed"])
+
+
+@pytest.mark.parametrize("terms", [[QUADRATIC, RIESZ], [{"name": "Pair"}]], ids=["riesz", "user"])
+def test_infinite_energies_are_seen(terms):
+    omega = sample_log_gas(9, 6.0, 1.3, 0.7, rng=3, size=400).reshape(4, 100, 9, 1)
+    energy = np.ones((4, 100))
+    energy[0, -1] = np.inf
+    table = report.check(as_dataset(omega, terms, sampler=EXACT, energy=energy))
+    assert not bool(table["passed"].sel(law="coincident"))
+    assert "energy            infinite in some frames" in report.summary(table)
+    assert "coincident" not in report.check(as_dataset(omega, terms, sampler=EXACT, energy=np.ones((4, 100))))["law"].values
+
+
+@pytest.mark.parametrize(("rate", "passed"), [(0.5, True), (0.02, False)])
+def test_a_descent_has_settled_or_still_moves(rate, passed):
+    omega = np.exp(-rate * np.arange(80))[:, None, None] * np.random.default_rng(0).normal(size=(3, 1, 5, 2))
+    energy = 0.65 * (omega**2).sum(-1).mean(-1)
+    series = {"energy": energy, "grad_norm": np.sqrt(2.6 * energy)}
+    frozen = report.check(as_dataset(omega, [QUADRATIC], sampler=LANGEVIN | {"beta": "inf"}, **series))
+    row = frozen.sel(law="settled")
+    assert bool(row["passed"]) == passed
+    assert ("still moves: more steps" in str(row["note"].values)) != passed
+    assert "gradient norm" in str(row["note"].values)
+    assert frozen.sizes["quantity"] == 0
+    assert "not tested: mixing (beta is infinite" in report.summary(frozen)
+    annealed = LANGEVIN | {"beta": {"name": "linear", "start": 1, "end": 9, "n_steps": 80}}
+    row = verdict(as_dataset(omega, [QUADRATIC], sampler=annealed, **series), "settled")
+    assert bool(row["passed"])  # noise never rests
+    assert float(row["measured"]) == float(frozen["measured"].sel(law="settled"))
+    constant = report.check(as_dataset(omega, [QUADRATIC], **series))
+    assert "for descents" in json.loads(constant.attrs["skipped"])["settled"]
+
+
+def test_a_descent_that_starts_at_rest_has_settled():
+    omega = np.ones((2, 40, 5, 2)) + 1e-16 * np.random.default_rng(0).normal(size=(2, 40, 5, 2))
+    energy = 1.3 + 4e-16 * np.random.default_rng(1).normal(size=(2, 40))
+    assert bool(verdict(as_dataset(omega, [QUADRATIC], sampler=LANGEVIN | {"beta": "inf"}, energy=energy), "settled")["passed"])
+
+
+def test_second_moment_is_no_measure_of_mixing_on_a_torus():
+    omega = np.random.default_rng(0).uniform(0, 3, (4, 40, 9, 1))
+    torus, terms = {"name": "Torus", "period": [3.0]}, [RIESZ | {"period": [3.0]}]
+    assert report.check(as_dataset(omega, terms, torus, EXACT)).sizes["quantity"] == 0
+    table = report.check(as_dataset(omega, terms, torus, EXACT, energy=pair_energy(omega, 0.7, 3.0)))
+    assert table["quantity"].values.tolist() == ["energy"]
+
+
+def test_a_law_that_fails_on_drifting_frames_says_so(gas):
+    """A run that starts far out fails while it relaxes, with a hint; a wrong temperature fails without one."""
+    start = np.random.default_rng(1).normal(size=(24, 9, gas.shape[-1])) * 2
+    young = euler(riesz_gradient, start, 0.01, 6.0, 160, seed=3, every=4)
+    row = verdict(as_dataset(young, [QUADRATIC | {"stiffness": 2.0}, RIESZ]))
+    assert not bool(row["passed"])
+    assert str(row["note"].values).endswith("; the frames still drift: longer burn_in or run")
+    row = verdict(as_dataset(gas, [QUADRATIC, RIESZ], sampler=LANGEVIN | {"beta": 7.2}))
+    assert not bool(row["passed"])
+    assert "drift:" not in str(row["note"].values)
+
+
+def test_steps_of_user_energies_by_their_recorded_gradients():
+    omega = euler(lambda x: 1.3 * x, np.zeros((20, 20, 2)), 0.05, 6.0, 2000, seed=5, every=5)
+    norms = 1.3 * np.sqrt((omega**2).sum(-1).mean(-1))
+    sampler, user = LANGEVIN | {"step_size": 0.05}, [{"name": "External"}]
+    row = verdict(as_dataset(omega, user, sampler=sampler, grad_norm=norms), "steps")
+    assert bool(row["passed"])
+    assert "r.m.s." in str(row["note"].values)
+    norms[2, 200:210] = 1e3  # 10 of 6000 frames; 1e-3 are let through
+    assert not bool(verdict(as_dataset(omega, user, sampler=sampler, grad_norm=norms), "steps")["passed"])
+    assert bool(verdict(as_dataset(omega, user, sampler=sampler | {"drift_cap": 0.1}, grad_norm=norms), "steps")["passed"])
+    exact = report.check(as_dataset(omega, user, sampler=EXACT, grad_norm=norms))
+    assert "no Langevin steps" in json.loads(exact.attrs["skipped"])["steps"]
+    box = {"name": "Box", "low": [-9.0, -9.0], "high": [float(omega.max()), 9.0]}
+    walled = report.check(as_dataset(omega, user, box, sampler, grad_norm=norms, projected=np.full(norms.shape, 0.01)))
+    assert "do not know of the wall" in json.loads(walled.attrs["skipped"])["steps"]
+
+
 # Health, mixing, and what comes back.
 
 
@@ -588,8 +680,10 @@ def test_no_law_is_an_empty_axis(terms, sampler):
     omega = np.random.default_rng(0).normal(size=(2, 40, 5, 2))
     table = report.check(as_dataset(omega, terms, sampler=sampler))
     assert table.sizes["law"] == 0
-    names = "second_moment energy wall_atom density steps capped acceptance extra_temperature"
+    names = "second_moment energy wall_atom density steps capped acceptance extra_temperature coincident settled"
+    names += " mixing" if isinstance(sampler.get("beta", 0.0), (str, dict)) else ""
     assert set(json.loads(table.attrs["skipped"])) == set(names.split())
+    assert table.sizes["quantity"] == ("mixing" not in names)
     assert "no law applies" in report.summary(table)
 
 

@@ -16,14 +16,14 @@ import numpy as np
 import xarray as xr
 
 from theory import laws
-from theory.convergence import effective_sample_size, split_r_hat
+from theory.convergence import effective_sample_size, mean_and_error, split_r_hat
 from theory.laws import Law
 from theory.run import NotApplicable, Potential, Run, read
-from theory.spectral import generator, real
+from theory.spectral import FloatArray, generator, real
 
 __all__ = ["check", "summary"]
 
-R_HAT_LIMIT, ESS_LIMIT = 1.05, 100
+R_HAT_LIMIT, ESS_LIMIT, DRIFT_LIMIT = 1.05, 100, 3  # the last in standard errors between the halves of a run
 
 
 def check(
@@ -41,8 +41,10 @@ def check(
     "energy" (its exact mean: MALA and HMC, log gas in one dimension in a trap, between walls or on a circle), "wall_atom" (fraction of
     particles on the boundary against the artefact of the projected scheme, never read as physics) and "density" (one dimension:
     cumulative distribution at the nine deciles of the exact or mean-field law). Rules without statistics: "steps" (drifts far longer
-    than the noise, by which a gas explodes), "capped" (drifts that the cap shortened), "acceptance" (MALA and HMC: no chain is stuck)
-    and "extra_temperature" (heat of minibatches against 1/beta). Frames up to the sampler's `tune` steps are left out.
+    than the noise, by which a gas explodes), "capped" (drifts that the cap shortened), "acceptance" (MALA and HMC: no chain is stuck),
+    "extra_temperature" (heat of minibatches against 1/beta), "coincident" (no bare pair at distance 0, no infinite energy) and "settled"
+    (infinite or scheduled beta, in place of the mixing: the energy has come to rest). Frames up to the sampler's `tune` steps are left
+    out. A law that fails while the frames still drift says so in its note.
 
     Parameters
     ----------
@@ -63,7 +65,8 @@ def check(
     xr.Dataset
         `predicted`, `measured`, `standard_error` (effective sample size), `standard_error_chains` (spread of the chains),
         `allowance`, `z`, `p_value`, `passed`, `note` on the axis `law`, which is empty if nothing applies; `r_hat`, `ess` and `mean`
-        on the axis `quantity`. attrs["skipped"] says, as JSON, why each other law was left out.
+        on the axis `quantity`, without the second moment on a torus. attrs["skipped"] says, as JSON, why each other law, or the
+        "mixing", was left out.
 
     Raises
     ------
@@ -75,7 +78,11 @@ def check(
         raise ValueError(f"alpha must lie in (0, 1), got {alpha!r}")
     run = read(dataset, burn_in, external, interaction)
     found, skipped = _tested(run, generator(rng))
-    table = _table(found, alpha).merge(_mixing(run))
+    reason = run.descent()
+    skipped |= {} if reason is None else {"mixing": reason}
+    quantities = _quantities(run) if reason is None else {}
+    mixing = _mixing(quantities)
+    table = _table(found, alpha, _drifting(quantities, mixing)).merge(mixing)
     table.attrs = {
         "schema": "kernelgas.check/1",
         "alpha": alpha,
@@ -97,6 +104,8 @@ def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, st
         "capped": laws.capped,
         "acceptance": laws.acceptance,
         "extra_temperature": laws.extra_temperature,
+        "coincident": laws.coincident,
+        "settled": laws.settled,
     }
     found: list[Law] = []
     skipped: dict[str, str] = {}
@@ -134,15 +143,17 @@ def _z(row: xr.Dataset) -> str:
 def _mixed(row: xr.Dataset) -> str:
     """Mean, R-hat and effective samples of a quantity, with a remark where they are bad."""
     r_hat, ess = float(row["r_hat"]), float(row["ess"])
+    if not np.isfinite(row["mean"]):
+        return "infinite in some frames"
     text = f"mean {float(row['mean']):.5g}, split R-hat {r_hat:.3f}, effective samples {ess:.0f}"
     text += f"; R-hat over {R_HAT_LIMIT:g}: not mixed" if r_hat > R_HAT_LIMIT else ""
     return text + (f"; under {ESS_LIMIT} samples: rough errors" if ess < ESS_LIMIT else "")
 
 
-def _table(laws: list[Law], alpha: float) -> xr.Dataset:
+def _table(laws: list[Law], alpha: float, drifting: bool) -> xr.Dataset:
     """The laws as a Dataset on the axis `law`, verdicts corrected for the number of statistical laws."""
     tested = sum(np.isfinite(law.p_value) for law in laws)
-    laws = [law._replace(passed=bool(law.p_value > alpha / tested)) if np.isfinite(law.p_value) else law for law in laws]
+    laws = [_judged(law, alpha / tested, drifting) if np.isfinite(law.p_value) else law for law in laws]
     columns = {field: ("law", np.array([getattr(law, field) for law in laws], float)) for field in Law._fields[1:7]}
     total = np.hypot(columns["standard_error"][1], columns["allowance"][1])
     gap = columns["measured"][1] - columns["predicted"][1]
@@ -154,11 +165,34 @@ def _table(laws: list[Law], alpha: float) -> xr.Dataset:
     )
 
 
-def _mixing(run: Run) -> xr.Dataset:
-    """Split R-hat, effective sample size and mean of the second moment and the energy."""
-    quantities = {"second_moment": np.sum(run.omega**2, axis=-1).mean(-1)}
-    if run.values is not None:
-        quantities["energy"] = run.values
+def _judged(law: Law, alpha: float, drifting: bool) -> Law:
+    """A statistical law with its verdict."""
+    passed = bool(law.p_value > alpha)
+    hint = "; the frames still drift: longer burn_in or run" if drifting and not passed else ""
+    return law._replace(passed=passed, note=law.note + hint)
+
+
+def _quantities(run: Run) -> dict[str, FloatArray]:
+    """What the mixing is judged by, (chain, frame): the second moment where positions have one, and the energy."""
+    quantities = {} if run.domain.get("name") == "Torus" else {"second_moment": np.sum(run.omega**2, axis=-1).mean(-1)}
+    return quantities if run.values is None else quantities | {"energy": run.values}
+
+
+def _mixing(quantities: dict[str, FloatArray]) -> xr.Dataset:
+    """Split R-hat, effective sample size and mean of each quantity."""
     rows = [(split_r_hat(draws), effective_sample_size(draws), float(draws.mean())) for draws in quantities.values()]
-    columns = {name: ("quantity", np.array(column)) for name, column in zip(("r_hat", "ess", "mean"), zip(*rows))}
-    return xr.Dataset(columns, coords={"quantity": list(quantities)})
+    columns = {name: ("quantity", column) for name, column in zip(("r_hat", "ess", "mean"), np.reshape(rows, (-1, 3)).T)}
+    return xr.Dataset(columns, coords={"quantity": np.array(list(quantities), str)})
+
+
+def _drifting(quantities: dict[str, FloatArray], mixing: xr.Dataset) -> bool:
+    """Whether a quantity has not mixed, or differs between the halves of the run by more than DRIFT_LIMIT standard errors."""
+    return bool((mixing["r_hat"] > R_HAT_LIMIT).any()) or any(_moved(draws) for draws in quantities.values() if np.isfinite(draws).all())
+
+
+def _moved(draws: FloatArray) -> bool:
+    half = draws.shape[1] // 2
+    if half < 4:
+        return False
+    (first, error, _), (last, other, _) = mean_and_error(draws[:, :half]), mean_and_error(draws[:, half:])
+    return abs(last - first) > DRIFT_LIMIT * np.hypot(error, other)

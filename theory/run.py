@@ -1,8 +1,8 @@
 """What `theory.report` needs to know of a run: its frames after the burn-in, and the descriptions that came with them.
 
-A trajectory holds `omega` (chain, step, particle, dim), optionally the series (chain, step) `energy`, `projected`, `capped`,
-`acceptance`, `extra_temperature`, and attrs `energy`, `domain`, `sampler`, descriptions as JSON. Nothing here shares code with the
-simulation.
+A trajectory holds `omega` (chain, step, particle, dim), optionally the series (chain, step) `energy`, `grad_norm`, `projected`,
+`capped`, `acceptance`, `extra_temperature`, `coincident`, and attrs `energy`, `domain`, `sampler`, descriptions as JSON. Nothing here
+shares code with the simulation.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class Run:
     capped: FloatArray | None
     acceptance: FloatArray | None
     extra_temperature: FloatArray | None
+    coincident: FloatArray | None  # number of pairs at distance 0
     values: FloatArray | None  # of the energy, (chain, frame)
+    course: FloatArray | None  # the same from the start on, burn-in included
+    gradients: FloatArray | None  # root mean square over particles of the gradient of N H_N, from the start on
     tolerance: float
     external: Potential | None
     interaction: Potential | None
@@ -68,6 +71,19 @@ class Run:
         if not np.isfinite(value):
             raise NotApplicable(f"the sampler's {name} is infinite")
         return value
+
+    @property
+    def frozen(self) -> bool:
+        """Whether beta is infinite."""
+        return self.sampler.get("beta") in ("inf", np.inf)
+
+    def descent(self) -> str | None:
+        """Why no law is stationary: an infinite or scheduled beta; None where beta is one number, or unknown."""
+        if self.frozen:
+            return "beta is infinite: a descent has no stationary law"
+        if isinstance(self.sampler.get("beta", 0.0), (int, float)):
+            return None
+        return "beta follows a schedule: the law changes on the way"
 
     def trap(self) -> tuple[float, FloatArray]:
         """Total stiffness and centre (dim,) of the quadratic terms; NotApplicable without one."""
@@ -148,7 +164,10 @@ def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, intera
         capped=series(dataset, "capped", start),
         acceptance=series(dataset, "acceptance", start),
         extra_temperature=series(dataset, "extra_temperature", start),
+        coincident=series(dataset, "coincident", start),
         values=series(dataset, "energy", start),
+        course=series(dataset, "energy", 0),
+        gradients=series(dataset, "grad_norm", 0),
         tolerance=16 * float(np.finfo(omega.dtype).eps) * max(1.0, float(np.abs(omega).max())) if omega.dtype.kind == "f" else 0.0,
         external=external,
         interaction=interaction,
