@@ -12,6 +12,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import reprlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -66,11 +67,12 @@ def run_ensemble(configs: Iterable[Config], *, executor: Any = None, progress: b
     ----------
     configs
         Dicts of `simulate`'s arguments, each complete. A config whose `store` exists continues that run where it stopped (and returns
-        it if it is finished), so that an ensemble that was interrupted is continued by the same call.
+        it, without a worker, if it is finished), so that an ensemble that was interrupted is continued by the same call.
     executor
         None: processes on this machine, one for each CPU. A `concurrent.futures` executor of threads or of processes that are not
-        forked, which is left open. A `dask.distributed.Client`, or the address of a scheduler ("tcp://..."); stores must then lie
-        where the workers and this process see them under one path.
+        forked, which is left open. A `dask.distributed.Client` (of a LocalCluster object, `Client(cluster)`), or the address of a
+        scheduler ("tcp://..."); stores must then lie where the workers and this process see them under one path.
+        A process takes seconds to start and to load compiled code: for runs shorter than that, give a `ThreadPoolExecutor`.
     progress
         Show a progress bar that counts runs.
 
@@ -103,14 +105,15 @@ def run_ensemble(configs: Iterable[Config], *, executor: Any = None, progress: b
 
 def _as_list(configs: Any) -> list[Any]:
     if isinstance(configs, (dict, str)) or not isinstance(configs, Iterable):
-        raise ValueError(f"configs must be a sequence of dicts, got {configs!r}")
+        got = "one dict: put it in a list" if isinstance(configs, dict) else reprlib.repr(configs)
+        raise ValueError(f"configs must be a sequence of dicts, got {got}")
     return list(configs)
 
 
 def _checked(config: Any, index: int) -> Config:
     """The config with its seed drawn (in the order of the configs, whatever the executor) and its store's path absolute."""
     if not isinstance(config, dict):
-        raise ValueError(f"configs[{index}] must be a dict of simulate's arguments, got {config!r}")
+        raise ValueError(f"configs[{index}] must be a dict of simulate's arguments, got {reprlib.repr(config)}")
     parameters = inspect.signature(simulate).parameters
     unknown = [name for name in config if name not in parameters]
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in config]
@@ -231,7 +234,7 @@ def _gather(configs: list[Config], pool: Executor, progress: bool) -> list[xr.Da
     datasets: list[Any] = [None] * len(configs)
     exceptions: dict[int, Exception] = {}
     try:
-        futures.update((pool.submit(_run_member, config), i) for i, config in enumerate(configs))
+        futures.update((_here(config) if _is_finished(config) else pool.submit(_run_member, config), i) for i, config in enumerate(configs))
         for future in _bar(as_completed(futures), len(configs), progress):
             i = futures[future]
             try:
@@ -246,6 +249,22 @@ def _gather(configs: list[Config], pool: Executor, progress: bool) -> list[xr.Da
     if exceptions:
         raise EnsembleError(dict(sorted(exceptions.items())), datasets)
     return datasets
+
+
+def _is_finished(config: Config) -> bool:
+    """Whether its store holds the whole run."""
+    store = config.get("store")
+    return store is not None and store.exists() and int(open_trajectory(store).step[-1]) == config["n_steps"]
+
+
+def _here(config: Config) -> Future:
+    """A finished run, compared with its store in this process."""
+    future: Future = Future()
+    try:
+        future.set_result(_run_member(config))
+    except Exception as error:
+        future.set_exception(error)
+    return future
 
 
 def _bar(futures: Iterator[Future], total: int, progress: bool) -> Iterable[Future]:

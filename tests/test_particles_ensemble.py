@@ -128,6 +128,25 @@ def test_own_processes_store_and_continue(tmp_path):
     assert os.stat(tmp_path / "1" / "zarr.json").st_mtime_ns == before
 
 
+def test_finished_stores_are_opened_without_a_worker(tmp_path, monkeypatch):
+    """On no executor is anything submitted, a store of another model is refused all the same, and what is unfinished is sent."""
+    jobs = [job | {"store": tmp_path / str(i)} for i, job in enumerate(configs(2))]
+    expected = [simulate(**job) for job in jobs]
+    sent = []
+    monkeypatch.setattr(Serial, "submit", lambda self, *args: sent.append(args))
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", lambda self, *args: sent.append(args))
+    for executor in (Serial(), None):
+        assert_same([run.load() for run in run_ensemble(jobs, executor=executor)], expected)
+        with pytest.raises(EnsembleError, match=r"1 of 2 runs failed; configs\[1\]: ValueError: sampler must be the stored one"):
+            run_ensemble([jobs[0], jobs[1] | {"sampler": Langevin(0.02, 5.0)}], executor=executor)
+    assert not sent
+    monkeypatch.undo()
+    monkeypatch.setattr(Serial, "submit", lambda self, f, *args, submit=Serial.submit: sent.append(args) or submit(self, f, *args))
+    longer = run_ensemble([jobs[0], jobs[1] | {"n_steps": 10}], executor=Serial())
+    assert [run.sizes["step"] for run in longer] == [5, 6]
+    assert [job[0]["n_steps"] for job in sent] == [10]
+
+
 UNGUARDED = """
 from particles import *
 run_ensemble([dict(omega=[[0.0]], energy=Quadratic(1.0), domain=FullSpace(1), sampler=Langevin(0.1, 1.0), n_steps=1, rng=0)])
@@ -256,7 +275,7 @@ def test_no_configs_no_runs():
     ("change", "words"),
     [
         (lambda jobs: 3, "configs must be a sequence of dicts, got 3"),
-        (lambda jobs: jobs[0], "configs must be a sequence of dicts"),
+        (lambda jobs: jobs[0], "configs must be a sequence of dicts, got one dict: put it in a list$"),
         (lambda jobs: [jobs[0], "one"], r"configs\[1\] must be a dict of simulate's arguments, got 'one'"),
         (lambda jobs: [jobs[0], jobs[1] | {"steps": 3}], r"configs\[1\].*unknown \['steps'\], missing \[\]"),
         (lambda jobs: [{k: v for k, v in jobs[0].items() if k not in ("rng", "energy")}], r"configs\[0\].*missing \['energy', 'rng'\]"),

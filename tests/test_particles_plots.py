@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from particles import HMC, Alignment, Ball, FullSpace, Langevin, Quadratic, Riesz, plots, simulate
+from particles import HMC, Alignment, Ball, FullSpace, Langevin, Quadratic, Riesz, linear, plots, simulate
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +67,53 @@ def test_health_draws_what_a_langevin_run_records():
     run = simulate(start, energy, Ball(1.5, 2), Langevin(0.02, 5.0, drift_cap=0.5), n_steps=40, save_every=2, rng=0)
     figure = plots.plot_health(run)
     axes = panels(figure)
-    assert list(axes) == ["$H_N$", "fraction", "gradient norm", "smallest gap", "coincident pairs", "minibatch temperature"]
+    assert list(axes) == ["$H_N$", "fraction", "gradient norm", "smallest gap", "minibatch temperature"]
     assert [line.get_label() for line in axes["$H_N$"].lines] == ["energy", "alignment", "riesz"]
     assert [text.get_text() for text in axes["fraction"].get_legend().get_texts()] == ["moved back by the wall", "capped"]
     np.testing.assert_allclose(axes["smallest gap"].lines[0].get_ydata(), run.min_gap.mean("chain"))
     assert {ax.get_yscale() for ax in (axes["smallest gap"], axes["gradient norm"], axes["minibatch temperature"])} == {"log"}
     assert figure.axes[-1].get_xlabel() == "step"
+    np.testing.assert_allclose(axes["minibatch temperature"].lines[-1].get_ydata(), 1 / 5.0)
     assert {ax.get_xlim() for ax in figure.axes} == {figure.axes[0].get_xlim()}
+
+
+def test_health_shows_caps_and_coincidence_where_there_are_any(dataset):
+    start = Ball(1.0, 2).sample(6, 0)
+    run = simulate(start, Riesz(-1, 1.0), Ball(1.5, 2), Langevin(0.02, 5.0), n_steps=10, rng=0)
+    assert [*panels(plots.plot_health(run))][1] == "moved back by the wall"
+    run["coincident"][:, 3] = 1
+    axes = panels(plots.plot_health(run))
+    assert axes["coincident pairs"].lines[0].get_ydata().max() == 1
+
+
+def test_health_has_no_line_where_beta_changes():
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    energy = Alignment(x, x[:, 0] > 0, "fourier", batch_size=8)
+    run = simulate(Ball(1.0, 2).sample(6, 0), energy, FullSpace(2), Langevin(0.02, linear(1.0, 5.0, 10)), n_steps=10, rng=0)
+    assert len(panels(plots.plot_health(run))["minibatch temperature"].lines) == 1
+
+
+@pytest.mark.parametrize("spread", [1.001, 1.3, 4.0, 9.0, 12.0, 70.0, 150.0, 1e4, 1e30])
+def test_health_labels_logarithmic_axes(dataset, spread):
+    run = dataset.copy(deep=True)
+    run["min_gap"][:] = 3.1e-4 * np.geomspace(1, spread, run.sizes["step"])
+    figure = plots.plot_health(run)
+    figure.canvas.draw()
+    ax = panels(figure)["smallest gap"]
+    low, high = ax.get_ylim()
+    labels = [label.get_text() for label in ax.get_yticklabels() if low <= label.get_position()[1] <= high]
+    assert 2 <= len(set(labels)) == len(labels) <= 9
+
+
+def test_health_does_not_let_a_crowded_start_set_the_axis_of_the_energy(dataset):
+    run = dataset.copy(deep=True)
+    usual = plots.plot_health(run).axes[0].get_ylim()
+    for start in (1e4, np.inf):
+        run["energy"][:, 0] = start
+        ax = plots.plot_health(run).axes[0]
+        assert np.ptp(ax.get_ylim()) < 2 * np.ptp(usual)
+        assert ("axis from step" in ax.get_ylabel()) == np.isfinite(start)
+    assert plots.plot_health(dataset).axes[0].get_ylabel() == "$H_N$"
 
 
 def test_health_draws_what_hmc_records_and_marks_tuning():
