@@ -20,6 +20,7 @@ from particles.random import Key
 
 METHODS = ("auto", "direct", "tree", "fmm", "random_batch")
 _LARGEST = {2: 6e4, 4: float(np.finfo(np.float32).max), 8: float(np.finfo(np.float64).max)}  # by bytes
+_TREE_GAPS = 250  # particles per coordinate from which a tree finds the smallest gap faster than the direct form; measured for 1 to 6
 Sums = tuple[Array, Array]
 
 
@@ -180,12 +181,34 @@ def gaps(
     if period is not None:
         radius = circle_radius(period, omega)
         stacked = on_circles(stacked, radius)
-    backend = _backend(omega)
-    coincident, gap = backend.pair_gaps(stacked, stacked)
+    coincident, gap = _pair_gaps(stacked, stacked)
     if mirror:
-        more, mirrored = backend.pair_gaps(stacked, _images(stacked, radius))
-        coincident, gap = coincident + more, backend.minimum(gap, mirrored)
+        more, mirrored = _pair_gaps(stacked, _images(stacked, radius), gap)
+        coincident, gap = coincident + more, _backend(omega).minimum(gap, mirrored)
     return (coincident, gap) if omega.ndim == 3 else (coincident[0], gap[0])
+
+
+def _pair_gaps(x: Array, y: Array, bounds: Array | None = None) -> tuple[Array, Array]:
+    """(coincident pairs, smallest distance) of each chain over k < l, by a tree where that is faster; it may skip gaps above `bounds`."""
+    n, n_coordinates = x.shape[-2:]
+    host = not is_torch(x) or x.device.type == "cpu"
+    if not host or n_coordinates > 6 or n < _TREE_GAPS * n_coordinates or not _size_below(x, _most(x)):
+        return _backend(x).pair_gaps(x, y)
+    limits = np.full(len(x), math.inf) if bounds is None else np.asarray(bounds)
+    tiny = _numba.TINY[x.dtype.itemsize]
+    found = [_tree_gaps(*chain, tiny) for chain in zip(np.asarray(x), np.asarray(y), limits, strict=True)]
+    coincident, gap = (np.array(values) for values in zip(*found))
+    return (namespace(x).from_numpy(coincident), namespace(x).from_numpy(gap)) if is_torch(x) else (coincident, gap)
+
+
+def _tree_gaps(x: np.ndarray, y: np.ndarray, bound: float, tiny: float) -> tuple[int, float]:
+    """`_pair_gaps` of one chain; pairs (k, k) are left out, and (k, l) is as far as (l, k)."""
+    from scipy.spatial import cKDTree
+
+    tree, own = cKDTree(y), ((x - y) ** 2).sum(-1) < tiny
+    pairs = cKDTree(x).count_neighbors(tree, np.nextafter(tiny**0.5, 0)) - own.sum()
+    distance, partner = map(np.asarray, tree.query(x, k=2, distance_upper_bound=bound))  # two, as the nearest may be its own
+    return int(pairs) // 2, float(distance[partner != np.arange(len(x))[:, None]].min())
 
 
 def _square(name: str, value: float, itemsize: int) -> float:
@@ -198,12 +221,16 @@ def _square(name: str, value: float, itemsize: int) -> float:
 
 def _check_spread(points: Array) -> None:
     """Squared distances must be representable."""
-    most = (_LARGEST[points.dtype.itemsize] / (16 * points.shape[-1])) ** 0.5
-    if not _size_below(points, most):
+    if not _size_below(points, _most(points)):
         largest = float(abs(points.detach() if is_torch(points) else points).max())
         if np.isnan(largest):
             raise ValueError("omega must be finite, got NaN")
         raise OverflowError(f"omega is too large for squared distances in {points.dtype}: largest |omega| / length is {largest:.3g}")
+
+
+def _most(points: Array) -> float:
+    """The size of coordinates below which squared distances are representable."""
+    return float(_LARGEST[points.dtype.itemsize] / (16 * points.shape[-1])) ** 0.5
 
 
 def _size_below(array: Array, limit: float) -> bool:

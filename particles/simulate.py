@@ -98,7 +98,8 @@ def simulate(
     first_chain
         The number of the first chain: a chain run alone under its number repeats what it did among others.
     store
-        A new directory for a zarr store that frames are streamed to; it stays readable after an interrupt, an error, or a kill.
+        A new directory for a zarr store that frames are streamed to; it stays readable after an interrupt, an error, or a kill. A kill
+        loses at most the frames of the last 5 seconds or of the unfinished chunk, whichever are fewer.
     progress
         Show a progress bar.
     callback
@@ -119,6 +120,7 @@ def simulate(
         If a particle becomes NaN or infinite; frames before that are in the store.
 
     A UserWarning says once what the sampler found amiss: drifts capped in more than 1e-3 of the particle steps, chains that are stuck.
+    Another one says if the last frame has coincident pairs (which exert no force and may never part) or an energy that is not finite.
     Ctrl-C ends the run with a UserWarning and returns the frames there are, with attrs["interrupted"] = "true" (of what is
     returned, not of the store); a second one raises, and so does one before the first frame.
     """
@@ -154,7 +156,8 @@ def resume(
     """Continue a stored run after its last valid frame until `n_steps` in total; on a CPU, bit-identical to an uninterrupted run.
 
     Seed, save_every, first_chain, array type, dtype and device are those of the store; another seed cannot be given: it would make a
-    run that is neither the old one nor a new one. For new numbers, `simulate` from the last frame. Ctrl-C acts as in `simulate`.
+    run that is neither the old one nor a new one. For new numbers, `simulate` from the last frame. Ctrl-C and warnings as in `simulate`;
+    a kill loses at most the frames of the last 5 seconds or of the unfinished chunk, whichever are fewer.
 
     Raises
     ------
@@ -226,7 +229,7 @@ def _run(
 ) -> xr.Dataset:
     """The loop; whatever ends it, the saved frames are written first."""
     energy, domain, sampler, seed, first_chain, save_every = model
-    tally, interrupted, loud = _Tally(sampler, omega.shape[0]), False, np.geterr()
+    tally, frame, interrupted, loud = _Tally(sampler, omega.shape[0]), {}, False, np.geterr()
     try:
         with np.errstate(**QUIET):
             for step in _bar(steps, progress):
@@ -242,9 +245,28 @@ def _run(
         interrupted = True
     finally:
         record.flush()
-    for remark in tally.remarks():
+    for remark in tally.remarks() + _end_remarks(frame, energy):
         warnings.warn(remark, UserWarning, stacklevel=3)
     return _interrupted(record.dataset()) if interrupted else record.dataset()
+
+
+def _end_remarks(frame: Frame, energy: Any) -> list[str]:
+    """One if pairs coincide in the last frame (of particles that repel each other), or if its energy is not finite."""
+    free = any(getattr(part, "strength", None) == 0 for part in getattr(energy, "energies", (energy,)))
+    together = 0 if free else int(np.sum(frame.get("coincident", 0)))
+    endless = int(np.sum(~np.isfinite(frame.get("energy", 0.0))))
+    if not together and not endless:
+        return []
+    found = [f"{together} coincident pairs"] * (together > 0) + [f"an energy that is not finite in {endless} chains"] * (endless > 0)
+    meaning = (
+        "Particles on one point, where projection onto a wall can put them, exert no force on each other: without noise they never part"
+        if together
+        else "Some particles are where a potential is infinite or beyond the numbers"
+    )
+    return [
+        f"the run ends with {' and '.join(found)}. {meaning}. What helps: Langevin(scheme='reflected'), a softening or truncation of "
+        "the interaction, a little temperature (a finite beta), or another start"
+    ]
 
 
 def _interrupted(dataset: xr.Dataset) -> xr.Dataset:

@@ -1,5 +1,7 @@
 """Trajectories: one schema for what a run leaves, in memory or streamed to a zarr store that survives a kill at any moment.
 
+A kill loses at most the frames of the last 5 seconds or of the unfinished chunk, whichever are fewer.
+
 Variables: omega (chain, step, particle, dim); energy and energy_<term> (chain, step), of H_N; grad_norm; projected and capped of Langevin
 runs, acceptance and step_size of MALA and HMC; extra_temperature of minibatched energies; coincident and min_gap of pair energies.
 Coordinates: the saved step numbers, and indices (chains counted from the run's first). Attributes are JSON text (plain text where the

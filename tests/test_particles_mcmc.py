@@ -262,6 +262,7 @@ def test_crowded_start_is_reported_as_stuck(sampler):
     with pytest.warns(UserWarning, match=r"1 of 1 chains are stuck \(0\).*drift_cap") as caught:
         ds = run(crowded(), TRAP + Riesz(0, 1.0), FullSpace(1), sampler, 60)
     assert len(caught) == 1
+    assert ("after tuning" in str(caught[0].message)) == (sampler.tune > 0)
     assert np.isfinite(ds.omega).all()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from particles import _numba, _powers, _torch, naive
+from particles import _numba, _powers, _torch, naive, pairwise
 from particles.pairwise import gaps, riesz_sums
 
 EXPONENTS = [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, np.pi, 7.0, 62.0, -0.5, -1.0, -1.5, -np.sqrt(2)]
@@ -118,6 +120,57 @@ def test_gaps_count_mirror_images_and_single_particles():
         coincident, gap = gaps(make(many))
         assert list(map(int, coincident)) == [0, 1]
         np.testing.assert_allclose(np.asarray(gap), [brute, 0], rtol=1e-12)
+
+
+def clouds(dim):
+    """Uniform, clustered at many scales, coincident in hundreds, on a wall, its own mirror image, far from it: (400, dim) each."""
+    rng = np.random.default_rng(dim)
+    uniform, scale = rng.uniform(-1, 1, (400, dim)), 10.0 ** rng.uniform(-9, 0, (400, 1))
+    few = rng.integers(0, 3, (400, dim)) * 0.25
+    return {
+        "uniform": uniform,
+        "clustered": uniform * scale,
+        "coincident": few,
+        "tiny": np.concatenate([uniform[:200], 1e-155 * uniform[200:]]),
+        "wall": np.clip(3 * uniform, -1, 1),
+        "mirrored": np.concatenate([uniform[:200], -uniform[:200]]),
+        "far": uniform + 10,
+        "one point": np.full((400, dim), 0.3),
+    }
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 6])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_gaps_by_a_tree_equal_the_direct_form(dim, dtype, monkeypatch):
+    options = [{}, {"mirror": True}] + [{"mirror": True, "period": 2.5}] * (dim <= 3)
+    for name, cloud in clouds(dim).items():
+        stacked = np.stack([cloud, cloud[::-1] / 2]).astype(dtype)
+        for option, array in itertools.product(options, (stacked, torch.tensor(stacked))):
+            with monkeypatch.context() as patch:
+                patch.setattr(pairwise, "_TREE_GAPS", 0)
+                patch.setattr(_numba, "pair_gaps", None)  # not called
+                patch.setattr(_torch, "pair_gaps", None)
+                coincident, gap = (np.asarray(a) for a in gaps(array, **option))
+            with monkeypatch.context() as patch:
+                patch.setattr(pairwise, "_TREE_GAPS", math.inf)
+                direct = gaps(array, **option)
+            np.testing.assert_array_equal(coincident, direct[0], err_msg=f"{name} {option}")
+            np.testing.assert_allclose(gap, direct[1], rtol=1e-12 if dtype == np.float64 else 1e-5, err_msg=f"{name} {option}")
+            assert (coincident.dtype, gap.dtype) == (np.int64, np.float64)
+
+
+def test_few_particles_many_coordinates_and_huge_numbers_have_their_gaps_by_the_direct_form(monkeypatch):
+    monkeypatch.setattr(pairwise, "_tree_gaps", None)  # not called
+    for omega in (cloud(499, 2), cloud(2000, 7), cloud(1000, 1, spread=1e200)):
+        gaps(omega)
+        gaps(torch.tensor(omega))
+
+
+def test_a_tree_finds_the_gaps_of_many_particles_soon():
+    omega = cloud(30_000, 2)
+    start = time.process_time()
+    gaps(omega, mirror=True)
+    assert time.process_time() - start < 1  # 0.1 s; the direct form takes 3 s
 
 
 def test_overflow_raises_and_is_never_nan():

@@ -162,6 +162,41 @@ def test_capped_runs_warn_once():
     assert len(caught) == 1
 
 
+def on_a_wall(start=None, sampler=None, strength=1.0, **options):
+    domain = Box(-1.0, 1.0)
+    start = domain.sample(20, 0) if start is None else start
+    return simulate(start, Riesz(0, strength), domain, sampler or Langevin(0.01, math.inf), n_steps=20, save_every=10, rng=0, **options)
+
+
+def test_runs_that_end_with_particles_on_one_point_warn_once(tmp_path):
+    """Projection puts both ends of a crowd on the walls, where nothing parts a bare pair any more."""
+    with pytest.warns(UserWarning, match=r"[1-9]\d* coincident pairs and an energy that is not finite in 1 chains.*reflected") as caught:
+        ds = on_a_wall(store=tmp_path / "run")
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert ds.coincident[0, -1] > 0
+    assert ds.energy[0, -1] == math.inf
+    with pytest.warns(UserWarning, match="coincident pairs"):
+        resume(tmp_path / "run", Riesz(0, 1.0), Box(-1.0, 1.0), Langevin(0.01, math.inf), n_steps=30)
+
+
+def test_runs_that_end_apart_or_do_not_repel_end_without_a_warning(recwarn):
+    on_a_wall(sampler=Langevin(0.001, math.inf, scheme="reflected"))
+    on_a_wall(strength=0.0, start=np.zeros((5, 1)))
+    on_a_wall(start=np.zeros((2, 1)), callback=lambda step, frame: True)  # no step was made
+    assert not recwarn.list
+
+
+def test_an_infinite_energy_of_particles_apart_is_reported_as_such():
+    class Wall(Quadratic):
+        def _evaluate(self, omega, key, want_value):
+            value, gradient = super()._evaluate(omega, key, want_value)
+            return value + math.inf, gradient
+
+    with pytest.warns(UserWarning, match="not finite in 2 chains. Some particles are where a potential is infinite"):
+        simulate(np.ones((2, 3, 1)), Wall(1.0), FullSpace(1), Langevin(0.01, 1.0), n_steps=2, rng=0)
+
+
 def test_the_bar_is_tqdms_for_terminals_and_notebooks(monkeypatch):
     import tqdm.auto
 
