@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from particles import Alignment, Ball, Box, Energy, FullSpace, Langevin, Quadratic, Riesz, geometric, linear, simulate
+from particles import Alignment, Ball, Box, Energy, FullSpace, Langevin, Quadratic, Riesz, geometric, linear, mcmc, simulate
 from particles.convex import Ellipsoid, Projector
 from particles.domain import Torus
 from particles.mcmc import HMC, MALA
@@ -219,6 +219,22 @@ def test_a_force_against_a_wall_has_its_exact_density(kind):
     for scheme in ("projected", "reflected"):  # negative control: Euler steps of this size are seen
         euler = last(run(start, Slope(a), Box(0, 1), Langevin(0.03, 1.0, scheme=scheme), 80))
         assert ks(euler, cdf) < LEVEL
+
+
+@pytest.mark.filterwarnings("ignore:.*stuck")
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_rejecting_far_flights_keeps_the_law(kind, monkeypatch):
+    """With a limit of 0.4 diameters one proposal in twenty or more is cut off; the sibling above shows what wrong steps look like."""
+    a, n = 5.0, 6000
+    law = stats.truncexpon(b=a, scale=1 / a)
+    start = law.rvs((n, 1, 1), random_state=0)
+    sampler = MALA(0.03, 1.0) if kind == "MALA" else HMC(0.2, 1.0, n_leapfrog=3)
+    free = run(start, Slope(a), Box(0, 1), sampler, 80)
+    monkeypatch.setattr(mcmc, "FARTHEST", 0.4)
+    cut = run(start, Slope(a), Box(0, 1), sampler, 80)
+    assert cut.acceptance[:, -1].mean() < free.acceptance[:, -1].mean() - 0.05
+    assert ks(last(cut), law.cdf) > LEVEL
+    assert abs(last(cut).mean() - law.mean()) < Z * law.std() / math.sqrt(n)
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
