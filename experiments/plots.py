@@ -314,7 +314,7 @@ def plot_strength(ds: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         bars = np.where(np.isfinite(low), mean - low, 0)
         ax.errorbar(x, mean, bars, color=colours[k % 8], marker="o", markersize=4, linewidth=1.2, elinewidth=0.9, label=f"{sigma:g}")
     ax.axhline(0, color=GREY, linestyle=":")
-    ax.legend(frameon=False, title="sigma", fontsize=8, title_fontsize=9, ncols=2)
+    ax.legend(frameon=False, title="sigma", fontsize=8, title_fontsize=9, ncols=2, loc="lower right")
     return _finish(ax, "gain of the repulsion, the paper's settings", "strength lambda", "accuracy - that at 0 [points]")
 
 
