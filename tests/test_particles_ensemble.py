@@ -223,10 +223,11 @@ def test_an_interrupt_cancels_what_has_not_begun(tmp_path):
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from pathlib import Path
 from particles import *
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     disc, n_steps = Ball(1.0, 2), int(sys.argv[2])
     run_ensemble([dict(omega=disc.sample(64, s), energy=Riesz(0, 1.0), domain=disc, sampler=Langevin(0.01, 5.0), n_steps=n_steps,
                        save_every=10, rng=s, store=Path(sys.argv[1]) / str(s)) for s in range(8)])

@@ -565,8 +565,10 @@ def test_an_error_leaves_every_frame(tmp_path, short_chunks):
 
 
 SIGINT_SCRIPT = """
-import sys
+import signal, sys
 from particles import *
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
 
 def callback(step, frame):
     if step == 5:
