@@ -17,7 +17,7 @@ from particles.energy import Energy
 from particles.fingerprint import describe_callable
 from particles.pairwise import gaps
 from particles.random import Key
-from particles.riesz import _as_period as as_period
+from particles.riesz import as_period
 from particles.targets import sum64
 
 _BLOCK = 2**18  # numbers in one block of pairs

@@ -68,7 +68,7 @@ class Riesz(Energy):
         object.__setattr__(self, "mirror", flag(self.mirror, "mirror"))
         if self.truncation is not None:
             object.__setattr__(self, "truncation", positive(self.truncation, "truncation"))
-        object.__setattr__(self, "period", _as_period(self.period))
+        object.__setattr__(self, "period", as_period(self.period))
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -129,7 +129,8 @@ class Riesz(Energy):
         return {"name": "Riesz", **{f: getattr(self, f) for f in fields}, "period": period}
 
 
-def _as_period(period: Any) -> float | tuple[float, ...] | None:
+def as_period(period: Any) -> float | tuple[float, ...] | None:
+    """A period as one number or one per coordinate, checked; None stays None."""
     if period is None:
         return None
     if np.ndim(period) == 0:
