@@ -25,7 +25,7 @@ import numpy as np
 from particles import random
 from particles._one_thread import one_thread
 from particles.arrays import as_omega, is_torch
-from particles.simulate import resume, simulate
+from particles.simulate import resume, simulate, uninterrupted
 from particles.targets import to_numpy
 from particles.trajectory import as_path, open_trajectory
 
@@ -291,8 +291,7 @@ def _run_member(config: Config) -> xr.Dataset | None:
     except Exception as error:
         failure = _portable(error)
     else:
-        if "interrupted" in dataset.attrs:
-            raise KeyboardInterrupt
+        uninterrupted(dataset)
         return dataset if store is None else None
     raise failure  # here it has no context, which might be what cannot be sent
 
