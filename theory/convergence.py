@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from scipy.stats import t as student_t
 
-from theory.spectral import FloatArray, count, finite, generator, numeric, real
+from theory.arrays import FloatArray, count, finite, generator, numeric, real
 
 __all__ = [
     "Rate",

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.special import digamma, gammaln
 
-from theory.spectral import count, generator, positive, real
+from theory.arrays import count, generator, positive, real
 
 __all__ = [
     "beta_hermite",

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from scipy.integrate import quad
 from scipy.special import betainc, betaincinv, gammaln, roots_hermite
 
-from theory.spectral import FloatArray, count, finite, generator, positive, real
+from theory.arrays import FloatArray, count, finite, generator, positive, real
 
 __all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "hermite_energy", "hermite_ground_state"]
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import t as student_t
 
+from theory.arrays import FloatArray
 from theory.convergence import effective_sample_size, mean_and_error
 from theory.ensembles import circle_gas_energy, log_gas_energy, sample_log_gas, wall_gas_energy
 from theory.mean_field import MeanField
 from theory.run import CONTACT_LIMIT, NotApplicable, Run
-from theory.spectral import FloatArray
 
 __all__ = [
     "Law",

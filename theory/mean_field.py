@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import solve_banded, toeplitz
 from scipy.special import exprel, xlogy
 
-from theory.spectral import FloatArray, count, finite, positive
+from theory.arrays import FloatArray, count, finite, positive
 
 __all__ = ["MeanField", "Stationary"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from theory.spectral import finite
+from theory.arrays import finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

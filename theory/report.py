@@ -16,10 +16,10 @@ import numpy as np
 import xarray as xr
 
 from theory import laws
+from theory.arrays import FloatArray, generator, real
 from theory.convergence import effective_sample_size, mean_and_error, split_r_hat
 from theory.laws import Law
 from theory.run import NotApplicable, Potential, Run, read
-from theory.spectral import FloatArray, generator, real
 
 __all__ = ["check", "summary"]
 

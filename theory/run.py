@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from theory.spectral import FloatArray, finite, real
+from theory.arrays import FloatArray, finite, real
 
 __all__ = ["NotApplicable", "Potential", "Run", "read", "series"]
 

@@ -3,17 +3,17 @@
 A stationary kernel is k(delta) = E cos(w . delta) with w drawn from its spectral density (Bochner), so frequencies that
 follow the density are particles that carry the kernel. `length` is in the unit of x, frequencies in its inverse: the spectral
 scale of a sampler is 1/length.
-This module is the base of `theory`: its input checks at the end are the ones the other modules use.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import comb, gammaln, kv
+
+from theory.arrays import FloatArray, count, finite, positive
 
 __all__ = [
     "Cauchy",
@@ -30,8 +30,6 @@ __all__ = [
     "positive_variance",
     "trigonometric_variance",
 ]
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -264,55 +262,3 @@ def _two(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
 def _squared(x: ArrayLike, name: str) -> FloatArray:
     """|x|^2 over the last axis."""
     return np.sum(_vectors(x, name) ** 2, axis=-1)
-
-
-# Input checks of the whole package.
-
-
-def numeric(value: ArrayLike, name: str) -> FloatArray:
-    """`value` as a float64 array, NaN and infinity allowed; ValueError names the argument if it is ragged, complex or not numeric."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors with gradients or on a device
-        raise ValueError(f"{name} must be an array of numbers: {error}") from None
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    return array.astype(np.float64)
-
-
-def finite(value: ArrayLike, name: str) -> FloatArray:
-    """As `numeric`; ValueError also for NaN and infinity."""
-    array = numeric(value, name)
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {int((~np.isfinite(array)).sum())} NaN or infinite values")
-    return array
-
-
-def positive(value: Any, name: str, *, zero: bool = False) -> float:
-    """`value` as a finite positive float (or zero where allowed); ValueError names the argument otherwise."""
-    number = real(value, name)
-    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
-        raise ValueError(f"{name} must be finite and {'at least 0' if zero else 'positive'}, got {value!r}")
-    return number
-
-
-def count(value: Any, name: str, *, least: int = 1) -> int:
-    """`value` as an int of at least `least`; ValueError names the argument otherwise."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)
-
-
-def real(value: Any, name: str) -> float:
-    """`value` as a float; ValueError names the argument otherwise (text is refused)."""
-    try:
-        if isinstance(value, (str, bytes)):
-            raise TypeError
-        return float(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a real number, got {value!r}") from None
-
-
-def generator(rng: Any) -> np.random.Generator:
-    """A Generator from an int seed or a Generator; ValueError for anything else."""
-    return rng if isinstance(rng, np.random.Generator) else np.random.default_rng(count(rng, "rng", least=0))
