@@ -10,7 +10,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 CONDA_NAMES = {"torch": "pytorch", "build": "python-build"}
-NOT_ON_CONDA_FORGE = {"fmm3dpy"}  # optional, falls back to the treecode
+NOT_ON_CONDA_FORGE = {"fmm3dpy", "finufft"}  # optional, each with a slower way that needs nothing
 EXTRAS = ("notebook", "test")
 
 
