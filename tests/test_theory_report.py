@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theory import laws, report
+from theory import report
 from theory.ensembles import sample_circle_gas, sample_log_gas, sample_wall_gas
+from theory.forces import pair_force
 from theory.mean_field import MeanField
+from theory.wall_laws import SHRINK
 
 QUADRATIC = {"name": "Quadratic", "stiffness": 1.3, "centre": 0.0}
 RIESZ = {"name": "Riesz", "s": 0.0, "strength": 0.7, "softening": 0.0, "length": 1.0, "mirror": False}
@@ -163,12 +165,12 @@ def test_pair_force_satisfies_the_deterministic_virial_identity():
     i, j = np.triu_indices(11, 1)
     r = np.linalg.norm(x[i] - x[j], axis=1)
     for s in (0.0, 0.5, 1.0, -0.5, -1.5, 2.0):
-        force = laws._pair_force(x, {"strength": 0.7}, s)
+        force = pair_force(x, {"strength": 0.7}, s)
         expected = 0.35 if s == 0 else abs(s) * 0.35 * np.mean(r**-s)
         assert np.sum(x * force) / 11 == pytest.approx(expected, rel=1e-12)
-    soft = laws._pair_force(x, {"strength": 0.7, "softening": 0.4}, 0.0)
+    soft = pair_force(x, {"strength": 0.7, "softening": 0.4}, 0.0)
     assert np.sum(x * soft) / 11 == pytest.approx(0.35 * np.mean(r**2 / (r**2 + 0.16)), rel=1e-12)
-    both = laws._pair_force(x, {"strength": 0.7, "mirror": True}, 0.0) - laws._pair_force(x, {"strength": 0.7}, 0.0)
+    both = pair_force(x, {"strength": 0.7, "mirror": True}, 0.0) - pair_force(x, {"strength": 0.7}, 0.0)
     k = 4
     pulls = [(x[k] + x[m]) / np.sum((x[k] + x[m]) ** 2) for m in range(11) if m != k]
     np.testing.assert_allclose(both[k], 0.07 * np.sum(pulls, 0), rtol=1e-12)
@@ -344,7 +346,7 @@ def test_shrunk_projection_has_no_atom_on_the_wall_and_keeps_the_density():
     start = np.random.default_rng(0).uniform(-0.9, 0.9, (50, 20, 1))
     sampler = LANGEVIN | {"beta": 2.0, "step_size": sigma**2, "scheme": "shrunk"}
     box = {"name": "Box", "low": [-1.0], "high": [1.0]}
-    edge = 1 - laws.SHRINK * sigma
+    edge = 1 - SHRINK * sigma
     shrunk = euler(np.zeros_like, start, sigma**2, 2.0, 3000, seed=1, project=lambda x: np.clip(x, -edge, edge))
     table = report.check(as_dataset(shrunk, [], box, sampler))
     assert table["law"].values.tolist() == ["wall_atom", "density", "steps"]
@@ -462,12 +464,12 @@ def test_periodic_pair_force_is_minus_the_gradient_of_its_energy(dim, s, sign):
 
     steps = 1e-6 * np.eye(x.size).reshape(-1, *x.shape)
     slope = np.array([energy(x + h) - energy(x - h) for h in steps]).reshape(x.shape) / 2e-6
-    np.testing.assert_allclose(laws._pair_force(x, term, s), -slope, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(pair_force(x, term, s), -slope, rtol=1e-6, atol=1e-6)
 
 
 def test_truncated_pair_force_has_no_force_inside():
     x = np.array([[0.0], [0.1], [1.0]])
-    force = laws._pair_force(x, {"strength": 2.0, "truncation": 0.5}, 1.0)
+    force = pair_force(x, {"strength": 2.0, "truncation": 0.5}, 1.0)
     np.testing.assert_allclose(force[:, 0], [-1.0, -1 / 0.81, 1 + 1 / 0.81])
 
 

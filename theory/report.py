@@ -15,11 +15,14 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from theory import laws
 from theory.arrays import FloatArray, generator, real
 from theory.convergence import effective_sample_size, mean_and_error, split_r_hat
+from theory.density_laws import density
 from theory.laws import Law
+from theory.moment_laws import energy, second_moment
 from theory.run import NotApplicable, Potential, Run, read
+from theory.step_rules import acceptance, capped, coincident, extra_temperature, settled, steps
+from theory.wall_laws import wall_atom
 
 __all__ = ["check", "summary"]
 
@@ -96,16 +99,16 @@ def check(
 def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, str]]:
     """The laws that apply, and why the others do not."""
     tests: dict[str, Callable[[Run], Law]] = {
-        "second_moment": laws.second_moment,
-        "energy": laws.energy,
-        "wall_atom": laws.wall_atom,
-        "density": partial(laws.density, rng=rng),
-        "steps": laws.steps,
-        "capped": laws.capped,
-        "acceptance": laws.acceptance,
-        "extra_temperature": laws.extra_temperature,
-        "coincident": laws.coincident,
-        "settled": laws.settled,
+        "second_moment": second_moment,
+        "energy": energy,
+        "wall_atom": wall_atom,
+        "density": partial(density, rng=rng),
+        "steps": steps,
+        "capped": capped,
+        "acceptance": acceptance,
+        "extra_temperature": extra_temperature,
+        "coincident": coincident,
+        "settled": settled,
     }
     found: list[Law] = []
     skipped: dict[str, str] = {}

@@ -1,0 +1,82 @@
+"""Laws of moments: the virial identity of the second moment, exact mean energies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from theory.convergence import effective_sample_size, mean_and_error
+from theory.ensembles import circle_gas_energy, log_gas_energy, wall_gas_energy
+from theory.forces import PAIR_BUDGET, displacement, jump, require_described, thinned_gradient
+from theory.laws import Law, statistical
+from theory.run import NotApplicable, Run
+
+__all__ = ["second_moment", "energy"]
+
+
+def second_moment(run: Run) -> Law:
+    """E[x.D + |D|^2/2] + dim step/beta = 0 for the step x <- x + D + noise, whatever D is; written as a law of (1/N) sum |x|^2.
+
+    For the bare log gas D gives dim/(beta kappa) + strength/(2 kappa) plus a term of order step; for an exact sampler D's square is left
+    out. |D|^2 is cut at JUMP noise lengths squared: uncapped steps of a gas that can collide have no mean square, and such jumps are too
+    rare to be seen in either side. The noise of minibatches adds its recorded temperature to 1/beta.
+    """
+    require_described(run)
+    beta, (stiffness, centre) = run.constant("beta"), run.trap()
+    run.require_free()
+    x, gradient = thinned_gradient(run, PAIR_BUDGET)
+    x = x - centre
+    drift = displacement(run, gradient)
+    step = run.constant("step_size") if drift is not None else 1.0
+    work = -gradient if drift is None else drift / step
+    square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), jump(run, step, beta)).mean(-1) / (2 * step)
+    moment = np.sum(x**2, axis=-1).mean(-1)
+    heat = 0.0 if run.extra_temperature is None else float(run.extra_temperature.mean())
+    excess = -(np.sum(x * work, axis=-1).mean(-1) + square + run.dim * (1 / beta + heat)) / stiffness
+    gap, error, across = mean_and_error(excess)
+    if error > 0.2 * max(moment.mean(), moment.mean() - gap):  # of the larger side: a run that shrank to a point is still tested
+        raise NotApplicable("its error is over 20 %: too few frames, or jumps of steps without a drift_cap")
+    note = f"{'' if drift is None else 'Euler step included; '}{_closed_form(run, beta, stiffness)}"
+    return statistical(
+        "second_moment", float(moment.mean()) - gap, float(moment.mean()), error, across, 0.0, effective_sample_size(excess), note
+    )
+
+
+def _closed_form(run: Run, beta: float, stiffness: float) -> str:
+    """The law in continuous time, where it is a number."""
+    strength = run.plain_strength()
+    if strength is None:
+        return "virial identity"
+    return f"continuous time {(run.dim / beta + (strength / 2 if run.n_particles > 1 else 0)) / stiffness:.5g}"
+
+
+def energy(run: Run) -> Law:
+    """E H_N of the log gas in one dimension at finite N, exact in a trap, between hard walls and on a circle; for exact samplers."""
+    require_described(run)
+    if run.sampler.get("name") not in ("MALA", "HMC"):
+        raise NotApplicable("the energy law is for exact samplers, MALA and HMC")
+    if run.values is None:
+        raise NotApplicable("no energy was recorded")
+    if not np.isfinite(run.values).all():
+        raise NotApplicable("infinite energies have no mean")
+    if run.dim != 1 or run.n_particles < 2:
+        raise NotApplicable("the energy law is for two and more particles in one dimension")
+    predicted, note = _exact_energy(run)
+    measured, error, across = mean_and_error(run.values)
+    return statistical("energy", predicted, measured, error, across, 0.0, effective_sample_size(run.values), note)
+
+
+def _exact_energy(run: Run) -> tuple[float, str]:
+    """E H_N and which gas it is; a length shifts the energy by a constant."""
+    beta, n, strength = run.constant("beta"), run.n_particles, run.plain_strength()
+    if strength is None or not strength >= 0:
+        raise NotApplicable("the interaction is not the bare log")
+    shift = 0.5 * sum(float(term["strength"]) * np.log(float(term.get("length", 1.0))) for term in run.named("Riesz"))
+    trapped, where = bool(run.named("Quadratic")), run.domain.get("name")
+    if where == "Torus" and not trapped:
+        return circle_gas_energy(n, beta, strength, float(np.ravel(run.domain["period"])[0])) + shift, "exact circular ensemble"
+    if where in ("Ball", "Box") and not trapped:
+        return wall_gas_energy(n, beta, strength, run.half_width()) + shift, "exact gas between walls (Selberg)"
+    run.require_free()
+    if len(run.named("Quadratic")) > 1:
+        raise NotApplicable("several traps add a constant to the energy")
+    return log_gas_energy(n, beta, run.trap()[0], strength) + shift, "exact log gas"
