@@ -10,9 +10,9 @@ import xarray as xr
 
 from theory import report
 from theory.ensembles import sample_circle_gas, sample_log_gas, sample_wall_gas
-from theory.forces import pair_force
+from theory.forces import SHRINK
 from theory.mean_field import MeanField
-from theory.wall_laws import SHRINK
+from theory.pairs import pair_force
 
 QUADRATIC = {"name": "Quadratic", "stiffness": 1.3, "centre": 0.0}
 RIESZ = {"name": "Riesz", "s": 0.0, "strength": 0.7, "softening": 0.0, "length": 1.0, "mirror": False}

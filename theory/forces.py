@@ -1,4 +1,4 @@
-"""The forces of a described run, and its step, computed again: nothing is shared with the simulation."""
+"""The energy of a described run and its Langevin step, computed again: nothing is shared with the simulation."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from typing import Any
 import numpy as np
 
 from theory.arrays import FloatArray
+from theory.pairs import chord, pair_energy
 from theory.run import NotApplicable, Run
 
 __all__ = [
-    "PAIR_BUDGET",
-    "chord",
+    "JUMP",
+    "SHRINK",
     "displacement",
     "external",
+    "hamiltonian",
     "inside",
     "interaction",
     "jump",
-    "pair_force",
+    "landed",
+    "noise_length",
     "require_described",
     "shortened",
-    "thinned_gradient",
 ]
 
-PAIR_BUDGET = 50_000_000  # pair differences that one law may form; more frames than that are thinned
-PAIR_BLOCK = 100_000  # pairs formed at once
+SHRINK = 0.5825971579  # -zeta(1/2)/sqrt(2 pi): where a Gaussian walk of unit step sees a wall (Siegmund 1979)
 JUMP = 16.0  # squared drift, in units of the squared noise length, above which a step is a rare jump
 
 
@@ -36,42 +37,14 @@ def require_described(run: Run) -> None:
         raise NotApplicable("user energies")
 
 
-def thinned_gradient(run: Run, budget: int) -> tuple[FloatArray, FloatArray]:
-    """Evenly spaced frames (chain, frame, particle, dim) within a budget of pairs, and the gradient of N H_N on them."""
-    cost = run.omega.shape[0] * run.n_particles**2 * run.dim * max(1, len(run.named("Riesz")))
-    frames = max(8, budget // cost)
-    x = run.omega[:, :: max(1, -(-run.omega.shape[1] // frames))]
-    gradient = np.zeros_like(x)
+def hamiltonian(run: Run, x: FloatArray) -> FloatArray:
+    """H_N of the described terms at x (..., particle, dim), (...)."""
+    total = np.zeros(x.shape[:-2])
     for term in run.named("Quadratic"):
-        gradient += float(term["stiffness"]) * (x - np.asarray(term.get("centre", 0.0), float))
+        total += float(term["stiffness"]) / 2 * np.sum((x - np.asarray(term.get("centre", 0.0), float)) ** 2, axis=-1).mean(-1)
     for term in run.named("Riesz"):
-        gradient -= pair_force(x, term, run.exponent(term))
-    return x, gradient
-
-
-def pair_force(x: FloatArray, term: dict[str, Any], s: float) -> FloatArray:
-    """-strength/(N-1) sum over l != k of grad g_s(x_k - x_l), and of g_s(x_k + x_l) if mirrored; (..., particle, dim), in blocks."""
-    n, frames = x.shape[-2], x.reshape(-1, *x.shape[-2:])
-    total = np.zeros_like(frames)
-    rows, depth = max(1, PAIR_BLOCK // n), max(1, PAIR_BLOCK // n**2)
-    for i, j in np.ndindex(-(-len(frames) // depth), -(-n // rows)):
-        block, k = frames[i * depth : (i + 1) * depth], np.arange(j * rows, min((j + 1) * rows, n))
-        for sign in (-1, 1) if term.get("mirror") else (-1,):
-            gap, square = chord(block[:, k, None] + sign * block[:, None], term.get("period"))
-            square = square + float(term.get("softening", 0.0)) ** 2
-            square[:, np.arange(len(k)), k] = np.inf
-            square[(square == 0) | (square < (term.get("truncation") or 0.0) ** 2)] = np.inf  # coincident, or truncated: no force
-            factor = 1 / square if s == 0 else abs(s) * square ** (-s / 2 - 1) * float(term.get("length", 1.0)) ** s
-            total[i * depth : (i + 1) * depth, k] += np.einsum("fkl,fkld->fkd", factor, gap)
-    return float(term["strength"]) / max(n - 1, 1) * total.reshape(x.shape)
-
-
-def chord(gap: FloatArray, period: Any) -> tuple[FloatArray, FloatArray]:
-    """Half the gradient of the squared distance, (..., dim), and the squared distance (...); on a torus the distance is the chord's."""
-    if period is None:
-        return gap, np.sum(gap**2, axis=-1)
-    turn = np.asarray(period, float) / np.pi
-    return turn / 2 * np.sin(2 * gap / turn), np.sum((turn * np.sin(gap / turn)) ** 2, axis=-1)
+        total += pair_energy(x, term, run.exponent(term))
+    return total
 
 
 def displacement(run: Run, gradient: FloatArray) -> FloatArray | None:
@@ -97,13 +70,40 @@ def jump(run: Run, step: float, beta: float) -> float:
     return JUMP * 2 * step * run.dim / beta
 
 
-def inside(run: Run, x: FloatArray) -> FloatArray:
-    """x moved to the nearest point of the domain."""
+def noise_length(run: Run) -> float:
+    """Standard deviation of the noise of one Langevin step, a coordinate."""
+    return float(np.sqrt(2 * run.constant("step_size") / run.constant("beta")))
+
+
+def landed(run: Run, x: FloatArray) -> FloatArray:
+    """Where a Langevin step that arrives at x (..., dim) ends, by the sampler's scheme at the wall."""
+    scheme = run.sampler.get("scheme", "projected")
+    if scheme == "reflected":
+        return _folded(run, x)
+    return inside(run, x, SHRINK * noise_length(run) if scheme == "shrunk" else 0.0)
+
+
+def inside(run: Run, x: FloatArray, margin: float = 0.0) -> FloatArray:
+    """x (..., dim) moved to the nearest point of the domain at least `margin` from its wall."""
     if run.domain.get("name") == "Ball":
-        return shortened(x, float(run.domain["radius"]))
+        return shortened(x, float(run.domain["radius"]) - margin)
     if run.domain.get("name") == "Box":
-        return np.clip(x, run.domain["low"], run.domain["high"])
+        low, high = run.box()
+        return np.clip(x, low + margin, high - margin)
     return x
+
+
+def _folded(run: Run, x: FloatArray) -> FloatArray:
+    """x mirrored at the wall as often as its overshoot asks for; in a ball along its own direction."""
+    if run.domain.get("name") == "Ball":
+        radius, length = float(run.domain["radius"]), np.linalg.norm(x, axis=-1, keepdims=True)
+        return x * np.where(length > radius, _triangle(length, -radius, radius) / np.where(length > 0, length, 1.0), 1.0)
+    return _triangle(x, *run.box()) if run.domain.get("name") == "Box" else x
+
+
+def _triangle(x: FloatArray, low: Any, high: Any) -> FloatArray:
+    """x folded into [low, high]."""
+    return high - np.abs(np.mod(x - low, 2 * (high - low)) - (high - low))
 
 
 def external(run: Run, x: FloatArray) -> FloatArray:

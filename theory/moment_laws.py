@@ -6,7 +6,7 @@ import numpy as np
 
 from theory.convergence import effective_sample_size, mean_and_error
 from theory.ensembles import circle_gas_energy, log_gas_energy, wall_gas_energy
-from theory.forces import PAIR_BUDGET, displacement, jump, require_described, thinned_gradient
+from theory.forces import displacement, jump, require_described
 from theory.laws import Law, statistical
 from theory.run import NotApplicable, Run
 
@@ -23,11 +23,11 @@ def second_moment(run: Run) -> Law:
     require_described(run)
     beta, (stiffness, centre) = run.constant("beta"), run.trap()
     run.require_free()
-    x, gradient = thinned_gradient(run, PAIR_BUDGET)
+    x = run.frames
     x = x - centre
-    drift = displacement(run, gradient)
+    drift = displacement(run, run.gradient)
     step = run.constant("step_size") if drift is not None else 1.0
-    work = -gradient if drift is None else drift / step
+    work = -run.gradient if drift is None else drift / step
     square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), jump(run, step, beta)).mean(-1) / (2 * step)
     moment = np.sum(x**2, axis=-1).mean(-1)
     heat = 0.0 if run.extra_temperature is None else float(run.extra_temperature.mean())

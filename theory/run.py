@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from theory.arrays import FloatArray, finite, real
+from theory.pairs import pair_force
 
 __all__ = ["NotApplicable", "Potential", "Run", "read", "series"]
 
+PAIR_BUDGET = 20_000_000  # pair differences that one sum over the frames may form
 CONTACT_LIMIT = 1e-5  # fraction of steps at the wall below which the laws of free space hold
 
 Potential = Callable[[FloatArray], ArrayLike]
@@ -57,6 +60,23 @@ class Run:
     @property
     def n_particles(self) -> int:
         return self.omega.shape[-2]
+
+    @cached_property
+    def frames(self) -> FloatArray:
+        """Evenly spaced frames (chain, frame, particle, dim), few enough for sums over their pairs."""
+        cost = self.omega.shape[0] * self.n_particles**2 * self.dim * max(1, len(self.named("Riesz")))
+        return self.omega[:, :: max(1, -(-self.omega.shape[1] // max(8, PAIR_BUDGET // cost)))]
+
+    @cached_property
+    def repulsion(self) -> FloatArray:
+        """Force of the Riesz terms on `frames`, of their shape."""
+        return sum((pair_force(self.frames, term, self.exponent(term)) for term in self.named("Riesz")), np.zeros_like(self.frames))
+
+    @cached_property
+    def gradient(self) -> FloatArray:
+        """Gradient of N H_N of the described terms on `frames`, of their shape."""
+        traps = [float(term["stiffness"]) * (self.frames - np.asarray(term.get("centre", 0.0), float)) for term in self.named("Quadratic")]
+        return sum(traps, -self.repulsion)
 
     def named(self, name: str) -> list[dict[str, Any]]:
         """The energy terms of one kind."""
@@ -115,9 +135,14 @@ class Run:
         if self.domain.get("name") == "Ball":
             return float(self.domain["radius"]) - np.linalg.norm(self.omega, axis=-1)[..., None]
         if self.domain.get("name") == "Box":
-            low, high = (np.broadcast_to(np.asarray(self.domain[side], float), (self.dim,)) for side in ("low", "high"))
+            low, high = self.box()
             return np.concatenate([self.omega - low, high - self.omega], axis=-1)
         return np.empty((*self.omega.shape[:-1], 0))
+
+    def box(self) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper ends of the box, (dim,) each."""
+        low, high = (np.broadcast_to(np.asarray(self.domain[side], float), (self.dim,)) for side in ("low", "high"))
+        return low, high
 
     def half_width(self) -> float:
         """Radius of the ball, or half the narrowest side of the box."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from theory.arrays import FloatArray
 from theory.convergence import mean_and_error
-from theory.forces import JUMP, PAIR_BUDGET, displacement, inside, jump, require_described, thinned_gradient
+from theory.forces import JUMP, displacement, inside, jump, require_described
 from theory.laws import Law
 from theory.run import CONTACT_LIMIT, NotApplicable, Run
 
@@ -31,8 +31,8 @@ def steps(run: Run) -> Law:
         return _rms_steps(run, run.gradients[:, -run.omega.shape[1] :])
     require_described(run)
     beta = run.constant("beta")
-    x, gradient = thinned_gradient(run, PAIR_BUDGET // 5)
-    drift = displacement(run, gradient)
+    x = run.frames
+    drift = displacement(run, run.gradient)
     if drift is None:
         raise NotApplicable("the sampler takes no Langevin steps")
     square = np.sum((inside(run, x + drift) - x) ** 2, axis=-1)
@@ -46,12 +46,12 @@ def steps(run: Run) -> Law:
     return Law("steps", 0.0, measured, error, across, JUMP_LIMIT, float("nan"), passed, note)
 
 
-def _rms_steps(run: Run, gradient: FloatArray) -> Law:
+def _rms_steps(run: Run, size: FloatArray) -> Law:
     """Fraction of frames whose r.m.s. drift exceeds sqrt(JUMP) noise lengths, by the recorded r.m.s. gradient (chain, frame).
 
     Coarser than `steps`: one jumping particle hides among many, and walls are not seen, so that runs that touch one are left out.
     """
-    drift = displacement(run, gradient[..., None])
+    drift = displacement(run, size[..., None])
     if drift is None:
         raise NotApplicable("the sampler takes no Langevin steps")
     if run.contact_fraction() > CONTACT_LIMIT:

@@ -6,13 +6,13 @@ import numpy as np
 
 from theory.arrays import FloatArray
 from theory.convergence import effective_sample_size, mean_and_error
+from theory.forces import SHRINK, noise_length
 from theory.laws import Law, statistical
 from theory.run import NotApplicable, Run
 
 __all__ = ["wall_atom"]
 
 ROUNDING_LIMIT = 1e-4  # fraction of reflected particles that may come within rounding of the wall
-SHRINK = 0.5825971579  # -zeta(1/2)/sqrt(2 pi): where a Gaussian walk of unit step sees a wall (Siegmund 1979)
 
 
 def wall_atom(run: Run) -> Law:
@@ -27,7 +27,7 @@ def wall_atom(run: Run) -> Law:
     if scheme != "projected":
         note = "reflection leaves no atom" if scheme == "reflected" else "shrunk projection stops short of the wall"
         return Law("wall_atom", 0.0, measured, error, across, ROUNDING_LIMIT, float("nan"), measured <= ROUNDING_LIMIT, note)
-    sigma = np.sqrt(2 * run.constant("step_size") / run.constant("beta"))
+    sigma = noise_length(run)
     if measured == 0 and not (run.wall_distances() < 4 * sigma).any():
         return Law("wall_atom", 0.0, 0.0, 0.0, across, 0.0, float("nan"), True, "no particle near the wall")
     for term in run.named("Riesz"):
