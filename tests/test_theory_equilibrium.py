@@ -79,7 +79,7 @@ def test_density_cdf_and_second_moment_agree(ball):
 
     assert mass(radius) == pytest.approx(1, rel=1e-7)
     assert mass(radius, 2) == pytest.approx(ball.second_moment, rel=1e-7)
-    radial = (lambda r: ball.cdf(r) - ball.cdf(-r)) if isinstance(ball, Semicircle) else ball.cdf
+    radial = (lambda r: ball.cdf(r) - ball.cdf(-r)) if isinstance(ball, Semicircle) else ball.radial_cdf
     assert [float(radial(f * radius)) for f in (0.2, 0.7, 2.0)] == pytest.approx([mass(0.2 * radius), mass(0.7 * radius), 1.0], rel=1e-7)
     assert ball.density(np.r_[1.01 * radius, np.zeros(d - 1)][None]) == 0
 
@@ -89,7 +89,7 @@ def test_samples_follow_the_radial_law(ball):
     x = ball.sample(4000, 5)
     r = np.linalg.norm(x, axis=1)
     assert x.shape == (4000, ball.dim)
-    radial = (lambda r: 2 * ball.cdf(r) - 1) if isinstance(ball, Semicircle) else ball.cdf
+    radial = (lambda r: 2 * ball.cdf(r) - 1) if isinstance(ball, Semicircle) else ball.radial_cdf
     # Kolmogorov-Smirnov at 1e-4, 9 laws: false alarm 1e-3; a radius 10 % off is rejected
     assert kstest(r, radial).pvalue > 1e-4
     assert kstest(r * 1.1, radial).pvalue < 1e-4
@@ -110,7 +110,7 @@ def test_samples_follow_the_radial_law(ball):
 def test_euler_lagrange_and_energy_on_the_line(ball, g):
     wall = 1.25 * ball.radius
     field = MeanField(lambda x: ball.kappa * x**2 / 2, lambda r: ball.strength * g(r), 1e9, np.linspace(-wall, wall, 4001))
-    cdf = ball.cdf if isinstance(ball, Semicircle) else (lambda x: 0.5 + 0.5 * np.sign(x) * ball.cdf(np.abs(x)))
+    cdf = ball.cdf if isinstance(ball, Semicircle) else (lambda x: 0.5 + 0.5 * np.sign(x) * ball.radial_cdf(np.abs(x)))
     rho = np.diff(cdf(field.edges)) / field.width
     potential = field.potential(rho)
     inside, outside = np.abs(field.x) < 0.97 * ball.radius, np.abs(field.x) > 1.02 * ball.radius
@@ -168,8 +168,8 @@ def test_gauss_wigner_quoted_values_and_limits():
         (lambda: Semicircle(-1, 1), "kappa"),
         (lambda: Semicircle(1, 0), "strength"),
         (lambda: CoulombBall(1, 1, 0), "dim"),
-        (lambda: RieszBall(1, 1, 3, 0.5), "s must lie strictly between 1 and 3"),
-        (lambda: RieszBall(1, 1, 1, 0), "not be 0"),
+        (lambda: RieszBall(1, 1, 5, 0.5), "s must lie strictly between 1 and 5"),
+        (lambda: RieszBall(1, 1, 1, 1), "s must lie strictly between -2 and 1"),
         (lambda: RieszBall(1, 1, 1, "coulomb"), "s must be a real number, got 'coulomb'"),
         (lambda: Semicircle("2", 1), "kappa must be a real number, got '2'"),
         (lambda: Semicircle(1, 1).quantile([-0.1, 0.5]), "u must lie in"),

@@ -1,0 +1,242 @@
+"""Rotation-invariant probability measures: what every equilibrium measure shares, and the two kinds that closed forms are made of.
+
+`RadialLaw` is the interface; `BallLaw` has a density proportional to (radius^2 - |x|^2)^exponent on a ball; `SphereLaw` is uniform on a
+sphere. Points x have shape (..., dim); on the line (dim = 1) also any shape without the last axis, one point a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy.special import betainc, betaincinv, betaln, digamma, gammaln, hyp2f1
+
+from theory.arrays import FloatArray, count, finite, generator, real
+
+__all__ = ["BallLaw", "RadialLaw", "SphereLaw", "invert", "mean_over_ball", "mean_over_sphere", "radii", "riesz"]
+
+
+def riesz(r: ArrayLike, s: float) -> FloatArray:
+    """g_s(r) of the package at r > 0: r^-s for s > 0, -log r for s = 0, -r^|s| for s < 0; shape of r."""
+    r = np.asarray(r, dtype=float)
+    return -np.log(r) if s == 0 else np.sign(s) * r**-s
+
+
+def radii(x: ArrayLike, dim: int) -> FloatArray:
+    """|x| of points (..., dim), shape (...); for dim = 1 numbers of any shape are taken too. ValueError for another shape."""
+    x = finite(x, "x")
+    if x.ndim and x.shape[-1] == dim and (dim > 1 or x.ndim > 1):
+        return np.linalg.norm(x, axis=-1)
+    if dim > 1:
+        raise ValueError(f"x must have shape (..., {dim}), got {x.shape}")
+    return np.abs(x)
+
+
+def line(x: ArrayLike) -> FloatArray:
+    """Points of the line as numbers: (..., 1) loses its last axis."""
+    x = finite(x, "x")
+    return x[..., 0] if x.ndim > 1 and x.shape[-1] == 1 else x
+
+
+def probabilities(u: ArrayLike) -> FloatArray:
+    """`u` as an array in [0, 1]; ValueError otherwise."""
+    u = finite(u, "u")
+    if ((u < 0) | (u > 1)).any():
+        raise ValueError(f"u must lie in [0, 1], got values from {u.min()} to {u.max()}")
+    return u
+
+
+def invert(cdf: Callable[[FloatArray], FloatArray], u: FloatArray, low: float, high: float) -> FloatArray:
+    """x with cdf(x) = u for an increasing cdf on [low, high], to rounding; shape of u. Bisection and regula falsi (ITP-like) in turn."""
+    shape, u = u.shape, u.ravel()
+    grid = np.linspace(low, high, 1025)
+    values = np.maximum.accumulate(cdf(grid))
+    place = np.clip(np.searchsorted(values, u), 1, grid.size - 1)
+    a, b, fa, fb = grid[place - 1], grid[place], values[place - 1] - u, values[place] - u
+    for step in range(60):
+        slope = np.where(fb > fa, fb - fa, 1.0)
+        x = np.where((fb > fa) & (step % 3 > 0), np.clip(a - fa * (b - a) / slope, a, b), (a + b) / 2)
+        f = cdf(x) - u
+        a, fa, b, fb = np.where(f < 0, x, a), np.where(f < 0, f, fa), np.where(f < 0, b, x), np.where(f < 0, fb, f)
+        if np.all((f == 0) | (b - a <= 4e-16 * np.maximum(np.abs(a), np.abs(b)))):
+            break
+    return x.reshape(shape)
+
+
+def _log_sum(b: float, c: float, z: FloatArray) -> FloatArray:
+    """sum over k >= 1 of (b)_k z^k / (k (c)_k) for 0 <= z <= 1: integral of (2F1(1, b; c; w) - 1)/w up to z, by a tanh-sinh rule."""
+    t = np.linspace(-3.6, 3.6, 145)
+    node, weight = 1 / (1 + np.exp(-np.pi * np.sinh(t))), np.pi * np.cosh(t) * (t[1] - t[0])
+    other = 1 / (1 + np.exp(np.pi * np.sinh(t)))  # 1 - node without cancellation
+    w = np.asarray(z)[..., None] * node
+    return np.sum((hyp2f1(1.0, b, c, w) - 1) * weight * other, -1)
+
+
+def mean_over_ball(r: ArrayLike, radius: float, dim: int, s: float, exponent: float) -> FloatArray:
+    """Mean of g_s(|x - y|) at |x| = r >= radius for y of density (radius^2 - |y|^2)^exponent on a ball; shape of r.
+
+    sign(s) r^-s 2F1(s/2, 1 - (dim - s)/2; dim/2 + exponent + 1; radius^2/r^2): the mean over spheres (Landkof 1972) integrated by
+    Euler's formula; its derivative at s = 0 for the log. exponent = -1 stands for the sphere itself.
+    """
+    r = np.asarray(r, dtype=float)
+    z, b, c = (radius / r) ** 2, 1 - (dim - s) / 2, dim / 2 + exponent + 1
+    return 0.5 * _log_sum(b, c, z) - np.log(r) if s == 0 else np.sign(s) * r**-s * hyp2f1(s / 2, b, c, z)
+
+
+def mean_over_sphere(r: ArrayLike, rho: ArrayLike, dim: int, s: float) -> FloatArray:
+    """Mean of g_s(|x - y|) at |x| = r over the sphere |y| = rho: symmetric, so that the larger radius comes first. Broadcasts."""
+    r, rho = np.broadcast_arrays(np.asarray(r, dtype=float), np.asarray(rho, dtype=float))
+    high = np.maximum(r, rho)
+    z, b = (np.minimum(r, rho) / high) ** 2, 1 - (dim - s) / 2
+    return 0.5 * _log_sum(b, dim / 2, z) - np.log(high) if s == 0 else np.sign(s) * high**-s * hyp2f1(s / 2, b, dim / 2, z)
+
+
+class RadialLaw:
+    """A rotation-invariant probability measure on R^dim.
+
+    Subclasses give `dim`, `s` (the exponent of the interaction it is an equilibrium of), `radial_cdf`, `radial_quantile`, `moment`, and
+    where they exist `density`, `energy`, `multiplier` (value of V + strength g*mu on the support) and `potential`.
+    """
+
+    dim: int = 1
+    s: float = 0.0
+
+    def density(self, x: ArrayLike) -> FloatArray:
+        """Density at x (..., dim), shape (...)."""
+        raise ValueError(f"{type(self).__name__} has no density with respect to Lebesgue measure")
+
+    def radial_cdf(self, r: ArrayLike) -> FloatArray:
+        """P(|x| <= r), shape of r."""
+        raise NotImplementedError
+
+    def radial_quantile(self, u: ArrayLike) -> FloatArray:
+        """Smallest r with P(|x| <= r) >= u, for u in [0, 1]; shape of u."""
+        raise NotImplementedError
+
+    def moment(self, order: float) -> float:
+        """E |x|^order; ValueError where it is infinite."""
+        raise NotImplementedError
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """P(X <= x) on the line, shape of x or (n,) of (n, 1); ValueError unless dim = 1. Right for laws without atoms."""
+        self._only_on_the_line("cdf")
+        x = line(x)
+        return 0.5 + 0.5 * np.sign(x) * self.radial_cdf(np.abs(x))
+
+    def quantile(self, u: ArrayLike) -> FloatArray:
+        """Inverse of `cdf` for u in [0, 1], shape of u; ValueError unless dim = 1."""
+        self._only_on_the_line("quantile")
+        u = probabilities(u)
+        return np.sign(u - 0.5) * self.radial_quantile(np.abs(2 * u - 1))
+
+    def sample(self, n: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
+        """Independent points (n, dim)."""
+        rng = generator(rng)
+        direction = rng.standard_normal((count(n, "n"), self.dim))
+        direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+        return self._sample_radii(n, rng)[:, None] * direction
+
+    @property
+    def second_moment(self) -> float:
+        """int |x|^2 dmu."""
+        return self.moment(2)
+
+    def _sample_radii(self, n: int, rng: np.random.Generator) -> FloatArray:
+        return self.radial_quantile(rng.random(n))
+
+    def _only_on_the_line(self, name: str) -> None:
+        if self.dim != 1:
+            raise ValueError(f"{name} needs dim = 1, got dim = {self.dim}: use radial_{name}")
+
+
+class BallLaw(RadialLaw):
+    """Density proportional to (radius^2 - |x|^2)^exponent on a ball: |x|^2/radius^2 is Beta(dim/2, exponent + 1).
+
+    Subclasses give `dim`, `s`, `radius` and `exponent` > -1.
+    """
+
+    @property
+    def radius(self) -> float:
+        """Radius of the support."""
+        raise NotImplementedError
+
+    @property
+    def exponent(self) -> float:
+        """Power of (radius^2 - |x|^2)."""
+        raise NotImplementedError
+
+    def density(self, x: ArrayLike) -> FloatArray:
+        """Density at x (..., dim), shape (...); zero outside the ball, infinite on its edge if the exponent is negative."""
+        r, radius, half, power = radii(x, self.dim), self.radius, self.dim / 2, self.exponent
+        log_front = gammaln(half + power + 1) - gammaln(power + 1) - half * np.log(np.pi) - (self.dim + 2 * power) * np.log(radius)
+        gap = np.where(r < radius, (radius - r) * (radius + r), np.inf if power < 0 else 1.0)
+        edge = np.inf if power < 0 else float(power == 0) * np.exp(log_front)
+        return np.where(r < radius, np.exp(log_front) * gap**power, np.where(r == radius, edge, 0.0))
+
+    def radial_cdf(self, r: ArrayLike) -> FloatArray:
+        """P(|x| <= r), shape of r."""
+        return betainc(self.dim / 2, self.exponent + 1, np.clip(finite(r, "r") / self.radius, 0, 1) ** 2)
+
+    def radial_quantile(self, u: ArrayLike) -> FloatArray:
+        """Inverse of `radial_cdf` for u in [0, 1], shape of u."""
+        return self.radius * np.sqrt(betaincinv(self.dim / 2, self.exponent + 1, probabilities(u)))
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """P(X <= x) on the line, shape of x or (n,) of (n, 1); ValueError unless dim = 1."""
+        self._only_on_the_line("cdf")
+        return betainc(self.exponent + 1, self.exponent + 1, np.clip(0.5 + 0.5 * line(x) / self.radius, 0, 1))
+
+    def quantile(self, u: ArrayLike) -> FloatArray:
+        """Inverse of `cdf` for u in [0, 1], shape of u; ValueError unless dim = 1."""
+        self._only_on_the_line("quantile")
+        return self.radius * (2 * betaincinv(self.exponent + 1, self.exponent + 1, probabilities(u)) - 1)
+
+    def moment(self, order: float) -> float:
+        """E |x|^order for order > -dim."""
+        half, order = self.dim / 2, real(order, "order")
+        if not order > -self.dim:
+            raise ValueError(f"order must exceed -dim = {-self.dim}, got {order!r}: the moment is infinite")
+        return float(self.radius**order * np.exp(betaln(half + order / 2, self.exponent + 1) - betaln(half, self.exponent + 1)))
+
+    def _sample_radii(self, n: int, rng: np.random.Generator) -> FloatArray:
+        return self.radius * np.sqrt(rng.beta(self.dim / 2, self.exponent + 1, n))
+
+    def _interaction_at_centre(self) -> float:
+        """int g_s dmu."""
+        if self.s == 0:
+            return float(-np.log(self.radius) - (digamma(self.dim / 2) - digamma(self.dim / 2 + self.exponent + 1)) / 2)
+        return float(np.sign(self.s)) * self.moment(-self.s)
+
+
+class SphereLaw(RadialLaw):
+    """Uniform on the sphere |x| = radius; on the line half of the mass on each of -radius and radius. Subclasses give `radius`."""
+
+    @property
+    def radius(self) -> float:
+        """Radius of the sphere."""
+        raise NotImplementedError
+
+    def radial_cdf(self, r: ArrayLike) -> FloatArray:
+        """P(|x| <= r): a step at the radius."""
+        return (finite(r, "r") >= self.radius).astype(float)
+
+    def radial_quantile(self, u: ArrayLike) -> FloatArray:
+        """The radius, shape of u."""
+        return np.full_like(probabilities(u), self.radius)
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """P(X <= x) on the line: steps of 1/2 at the two ends; ValueError unless dim = 1."""
+        self._only_on_the_line("cdf")
+        x = line(x)
+        return 0.5 * (x >= -self.radius) + 0.5 * (x >= self.radius)
+
+    def quantile(self, u: ArrayLike) -> FloatArray:
+        """-radius for u <= 1/2, radius above; ValueError unless dim = 1."""
+        self._only_on_the_line("quantile")
+        return np.where(probabilities(u) <= 0.5, -self.radius, self.radius)
+
+    def moment(self, order: float) -> float:
+        """radius^order."""
+        return float(self.radius ** real(order, "order"))
