@@ -35,14 +35,14 @@ def test_cell_averages_of_the_kernel_are_exact(s):
         return -(r**2) / 2 * np.log(r) + 0.75 * r**2 if s == 0 else np.sign(s) * r ** (2 - s) / ((1 - s) * (2 - s))
 
     exact = [(second_integral(h * (m + 1)) + second_integral(h * abs(m - 1)) - 2 * second_integral(h * m)) / h**2 for m in range(8)]
-    np.testing.assert_allclose(field.kernel, exact, rtol=2e-12, atol=1e-12)
+    np.testing.assert_allclose(field.convolution.kernel, exact, rtol=2e-12, atol=1e-12)
 
 
 def test_convolution_equals_the_matrix_product():
     field = log_gas(61)
     rho = gaussian(field, 0.3, 0.2)
     i = np.arange(61)
-    direct = field.width * field.kernel[np.abs(i[:, None] - i)] @ rho
+    direct = field.width * field.convolution.kernel[np.abs(i[:, None] - i)] @ rho
     np.testing.assert_allclose(field.potential(rho) - field.external, direct, atol=1e-13)
 
 

@@ -1,4 +1,4 @@
-"""The mean-field (McKean-Vlasov) limit on an interval: finite volumes that conserve mass, stay positive and dissipate free energy.
+"""The mean-field (McKean-Vlasov) limit on a mesh: finite volumes that conserve mass, stay positive and dissipate free energy.
 
 d_t rho = div(rho grad U) + (1/beta) Lap rho with U = V + g * rho and no flux through the walls, the gradient flow of
 F(rho) = int V rho + (1/2) iint g rho rho + (1/beta) int rho log rho (Coulomb paper, theorem 1).
@@ -6,252 +6,209 @@ F(rho) = int V rho + (1/2) iint g rho rho + (1/beta) int rho log rho (Coulomb pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_banded, toeplitz
-from scipy.special import exprel, xlogy
+from scipy.special import xlogy
 
-from theory.arrays import FloatArray, count, finite, positive
+from theory import flow, stationary
+from theory.arrays import FloatArray, finite, positive
+from theory.flow import Flow
+from theory.meshes import Convolution, Function, Interval, Mesh
+from theory.stationary import Stationary
+from theory.sweeps import Hops, Line
 
-__all__ = ["MeanField", "Stationary"]
-
-
-class Stationary(NamedTuple):
-    """A stationary density and how well it satisfies its equation.
-
-    Attributes
-    ----------
-    rho
-        Density on the cells, (cell,).
-    residual
-        Euler-Lagrange residual: largest |U + log(rho)/beta - multiplier| over the cells with mass, in units of energy.
-    multiplier
-        The mean of U + log(rho)/beta under rho (the chemical potential).
-    n_iterations
-        Newton steps taken.
-    """
-
-    rho: FloatArray
-    residual: float
-    multiplier: float
-    n_iterations: int
+__all__ = ["MeanField"]
 
 
 class MeanField:
-    """Particles on an interval with walls at both ends of `grid`.
+    """Particles between the walls of a mesh.
 
     Parameters
     ----------
     external
-        V(x): callable of an array, or None for no external potential.
+        V: callable of positions, as the mesh gives them (an (n,) array on an interval, (n, 2) in the plane, radii (n,) on a radial
+        mesh), or None for no external potential.
     interaction
         g(r): callable of the distance r > 0, strength included, for example lambda r: -0.7 * np.log(r); None for none. It is averaged
-        over pairs of cells, the diagonal included, by a double-exponential rule that takes any integrable singularity at 0
-        (log, r^-s with s < 1).
+        over pairs of cells, the diagonal included: any singularity at 0 that the dimension integrates is allowed (log, r^-s with s < dim).
     beta
         Inverse temperature.
-    grid
-        Edges of the cells, (cell + 1,), equally spaced and increasing; the first and the last are the walls.
+    mesh
+        A `Mesh`, or the edges (cell + 1,) of equal cells of an interval, the first and the last of which are the walls.
+
+    Attributes
+    ----------
+    external
+        Averages of V over the cells, (shape).
+    x
+        Centres of the cells.
 
     Raises
     ------
     ValueError
-        On a grid that is not uniform, beta not positive and finite, or potentials that are not finite on the cells (r^-s with s >= 1:
+        On edges that are not uniform, beta not positive and finite, or potentials that are not finite on the cells (r^-s with s >= dim:
         the energy of every density is infinite).
     """
 
-    def __init__(
-        self,
-        external: Callable[[FloatArray], ArrayLike] | None,
-        interaction: Callable[[FloatArray], ArrayLike] | None,
-        beta: float,
-        grid: ArrayLike,
-    ):
-        edges = finite(grid, "grid")
-        if (
-            edges.ndim != 1
-            or len(edges) < 4
-            or not np.allclose(np.diff(edges), (edges[-1] - edges[0]) / (len(edges) - 1), rtol=1e-8, atol=0)
-        ):
-            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges.ravel()[:3]}...")
-        if edges[-1] <= edges[0]:
-            raise ValueError(f"grid must increase, got {edges[0]} to {edges[-1]}")
+    def __init__(self, external: Function | None, interaction: Function | None, beta: float, mesh: Mesh | ArrayLike):
         for name, function in (("external", external), ("interaction", interaction)):
             if function is not None and not callable(function):
                 raise ValueError(f"{name} must be a callable or None, got {function!r}")
         self.beta = positive(beta, "beta")
-        self.edges, self.width = edges, float(edges[-1] - edges[0]) / (len(edges) - 1)
-        self.x = (edges[1:] + edges[:-1]) / 2
-        self.external = np.zeros(len(self.x)) if external is None else self.cell_average(external, "external")
-        self.kernel = np.zeros(len(self.x)) if interaction is None else _cell_kernel(interaction, len(self.x), self.width)
-        self._spectrum = np.fft.rfft(np.concatenate([self.kernel, [0.0], self.kernel[:0:-1]]))
+        self.mesh = _mesh(mesh)
+        self.external = np.zeros(self.mesh.shape) if external is None else self.cell_average(external, "external")
+        self.convolution: Convolution | None = None if interaction is None else self.mesh.convolution(interaction)
+        self.lines = [Line(self.mesh, axis, self.beta) for axis in range(len(self.mesh.shape))]
 
-    def cell_average(self, function: Callable[[FloatArray], ArrayLike], name: str = "function") -> FloatArray:
-        """Averages (cell,) of a callable over the cells, by five Gauss points."""
-        node, weight = np.polynomial.legendre.leggauss(5)
-        points = self.x[:, None] + self.width / 2 * node
-        return _values(function, points, name) @ (weight / 2)
+    @property
+    def x(self) -> FloatArray:
+        """Centres of the cells, as the mesh gives them."""
+        return self.mesh.centres
+
+    @property
+    def edges(self) -> FloatArray:
+        """Edges (cell + 1,) of an interval."""
+        return self.mesh.edges
+
+    @property
+    def width(self) -> float:
+        """Width of the cells of an interval."""
+        return self.mesh.width
+
+    def cell_average(self, function: Function, name: str = "function") -> FloatArray:
+        """Averages (shape) of a callable over the cells."""
+        return self.mesh.cell_average(function, name)
 
     def potential(self, rho: ArrayLike) -> FloatArray:
-        """U = V + g * rho, averaged over each cell, (cell,); one FFT convolution."""
-        return self.external + self._convolve(self._density(rho))
+        """U = V + g * rho, averaged over each cell, (shape); one convolution."""
+        return self._potential(self.density(rho))
 
     def free_energy(self, rho: ArrayLike) -> float:
         """F(rho), exact for the piecewise constant density."""
-        rho = self._density(rho)
-        return float(self.width * np.sum(rho * (self.external + self._convolve(rho) / 2) + xlogy(rho, rho) / self.beta))
+        rho = self.density(rho)
+        return self._free_energy(rho, self._potential(rho))
 
     def dissipation(self, rho: ArrayLike) -> float:
         """-dF/dt of the semi-discrete flow, at least 0: the finite-volume form of int rho |grad(U + log(rho)/beta)|^2.
 
         Infinite where an empty cell touches a filled one.
         """
-        rho = self._density(rho)
-        u = self.external + self._convolve(rho)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            drop = -np.diff(u + np.log(rho) / self.beta)
-            flux = self._flux(rho, u)
-            return float(np.sum(np.where(flux == 0, 0.0, flux * drop)))
+        rho = self.density(rho)
+        u = self._potential(rho)
+        return self._dissipation(rho, u, [line.hops(u) for line in self.lines])
 
-    def evolve(self, rho: ArrayLike, t: float, *, n_steps: int = 256) -> FloatArray:
-        """The density (cell,) after time t, by n_steps implicit steps; first order in the step, second in the cell width.
+    def evolve(self, rho: ArrayLike, t: float, *, tol: float = 1e-4, n_steps: int | None = None) -> FloatArray:
+        """The density (shape) after time t: the last one of `flow`, whose parameters these are.
 
-        Each step uses Scharfetter-Gummel fluxes of the new density in the potential of the mean of the old and the new one, which
-        conserves mass, keeps the density positive and lowers the free energy at any step size (Bailo, Carrillo & Hu 2020).
+        Raises
+        ------
+        KeyboardInterrupt
+            If the user stops it.
+        """
+        t = positive(t, "t", zero=True)
+        result = self.flow(rho, [t], tol=tol, n_steps=n_steps)
+        if result.interrupted:
+            raise KeyboardInterrupt
+        return result.rho[-1]
+
+    def flow(
+        self,
+        rho: ArrayLike,
+        times: ArrayLike,
+        *,
+        tol: float = 1e-4,
+        n_steps: int | None = None,
+        progress: bool = False,
+        callback: Callable[[float, FloatArray], object] | None = None,
+    ) -> Flow:
+        """The densities at increasing times from rho at time 0, with free energy and dissipation at every step.
+
+        Parameters
+        ----------
+        rho
+            Density (shape) of mass 1, at least 0.
+        times
+            (n,), at least 0 and increasing.
+        tol
+            Error of a step in the L1 norm, of which the error of the result is a small multiple: steps adapt to it. They are extrapolated
+            to third order from 1, 2 and 3 linearly implicit ones, in the logarithm, so that the density stays positive; mass is conserved
+            to round-off. A step that would raise the free energy is refused and repeated at half its length.
+        n_steps
+            Instead of tol: that many equal implicit steps, of first order. Each solves for the mean of the potentials before and after
+            along one axis at a time (in alternating order), which lowers the free energy at any length of step (Bailo, Carrillo & Hu 2020).
+        progress
+            Show a progress bar.
+        callback
+            Called as callback(t, rho) after every step; what it raises ends the run.
+
+        Returns
+        -------
+        Flow
+            What was reached, `interrupted` if Ctrl-C ended it early.
 
         Raises
         ------
         RuntimeError
-            If the fixed-point iteration of a step does not settle: use more steps.
+            If the iteration of an implicit step does not settle, or adaptive steps become too short: the message says what to change.
         """
-        rho = self._density(rho)
-        t, n_steps = positive(t, "t", zero=True), count(n_steps, "n_steps")
-        for _ in range(n_steps if t > 0 else 0):
-            rho = self._step(rho, t / n_steps)
-        return rho
+        return flow.run(self, self.density(rho), times, tol, n_steps, progress, callback)
 
-    def stationary(self, start: ArrayLike | None = None, *, tol: float = 1e-12, n_iterations: int = 100) -> Stationary:
+    def stationary(self, start: ArrayLike | None = None, *, tol: float = 1e-12, n_iterations: int = 200) -> Stationary:
         """A solution of rho = exp(-beta (V + g * rho)) / Z by damped Newton steps on the potential U.
 
         `start` is a density to begin from (default: the Gibbs density of V alone). Attractive interactions may have several
-        solutions; this returns one. If it does not converge the returned residual says so.
+        solutions; this returns one, `stationary_states` looks for more. If it does not converge the returned residual says so.
         """
-        tol, n_iterations = positive(tol, "tol"), count(n_iterations, "n_iterations")
-        u = self.external if start is None else self.potential(start)
-        error, rho = self._gibbs_error(u)
-        steps = 0
-        while np.abs(error).max() > tol * (1 + np.abs(u).max()) and steps < n_iterations:
-            u, error, rho, improved = self._newton_step(u, error, rho)
-            steps += 1
-            if not improved:
-                break
-        residual, multiplier = self._euler_lagrange(rho)
-        return Stationary(rho, residual, multiplier, steps)
+        return stationary.solve(self, self.external if start is None else self.potential(start), tol, n_iterations)
 
-    def _density(self, rho: ArrayLike) -> FloatArray:
+    def stationary_states(
+        self, starts: Sequence[ArrayLike], *, tol: float = 1e-12, n_iterations: int = 200, distance: float = 1e-4
+    ) -> list[Stationary]:
+        """The different stationary states that Newton steps find from several starting densities, lowest free energy first.
+
+        Two are the same if they differ by less than `distance` in the L1 norm. Each comes with its `stability`; a state that
+        no start leads to is not found.
+
+        Raises
+        ------
+        RuntimeError
+            If a start does not lead to a solution; the message says which and how far it came.
+        """
+        return stationary.states(self, [self.potential(start) for start in starts], tol, n_iterations, distance)
+
+    def density(self, rho: ArrayLike) -> FloatArray:
+        """rho as an array (shape); ValueError unless it is at least 0 and has mass 1."""
         rho = finite(rho, "rho")
-        if rho.shape != self.x.shape or (rho < 0).any() or abs(self.width * rho.sum() - 1) > 1e-6:
-            raise ValueError(
-                f"rho must be {len(self.x)} numbers of at least 0 with mass 1, got shape {rho.shape}, mass {self.width * rho.sum()}"
-            )
+        mass = self.mesh.integral(rho) if rho.shape == self.mesh.shape else float(rho.sum())
+        if rho.shape != self.mesh.shape or (rho < 0).any() or abs(mass - 1) > 1e-6:
+            raise ValueError(f"rho must be of shape {self.mesh.shape}, at least 0 and of mass 1, got {rho.shape} of mass {mass}")
         return rho
 
-    def _convolve(self, rho: FloatArray) -> FloatArray:
-        size = 2 * len(rho)
-        return self.width * np.fft.irfft(self._spectrum * np.fft.rfft(rho, size), size)[: len(rho)]
-
-    def _flux(self, rho: FloatArray, u: FloatArray) -> FloatArray:
-        """Flux through the inner edges (cell - 1,): zero exactly for the Gibbs density of u."""
-        z = self.beta * np.diff(u)
-        return (rho[:-1] / exprel(z) - rho[1:] / exprel(-z)) / (self.beta * self.width)
-
-    def _step(self, rho: FloatArray, dt: float) -> FloatArray:
-        new = rho
-        for _ in range(200):
-            last, new = new, self._linear_step(rho, self.external + self._convolve((rho + new) / 2), dt)
-            if np.abs(new - last).sum() * self.width < 1e-13:
-                return new
-        raise RuntimeError(f"the implicit step of length {dt:g} did not converge: use a larger n_steps")
-
-    def _linear_step(self, rho: FloatArray, u: FloatArray, dt: float) -> FloatArray:
-        """Implicit Fokker-Planck step in the fixed potential u; the matrix is an M-matrix with unit column sums."""
-        z = self.beta * np.diff(u)
-        rate = dt / (self.beta * self.width**2)
-        right, left = rate / exprel(z), rate / exprel(-z)  # hopping over each inner edge, to the right and to the left
-        bands = np.zeros((3, len(rho)))
-        bands[0, 1:], bands[2, :-1] = -left, -right
-        bands[1] = 1.0
-        bands[1, :-1] += right
-        bands[1, 1:] += left
-        return solve_banded((1, 1), bands, rho)
-
-    def _gibbs(self, u: FloatArray) -> FloatArray:
+    def gibbs(self, u: FloatArray) -> FloatArray:
+        """exp(-beta u) / Z, (shape)."""
         weight = np.exp(-self.beta * (u - u.min()))
-        return weight / (self.width * weight.sum())
+        return weight / self.mesh.integral(weight)
 
-    def _gibbs_error(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        rho = self._gibbs(u)
-        return u - self.external - self._convolve(rho), rho
+    def convolve(self, rho: FloatArray) -> FloatArray:
+        """g * rho, (shape), for cell values of any sign."""
+        return np.zeros(self.mesh.shape) if self.convolution is None else self.convolution(rho)
 
-    @cached_property
-    def _matrix(self) -> FloatArray:
-        return self.width * toeplitz(self.kernel)
+    def _potential(self, rho: FloatArray) -> FloatArray:
+        return self.external + self.convolve(rho)
 
-    def _newton_step(self, u: FloatArray, error: FloatArray, rho: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, bool]:
-        """One Newton step for u - V - g * gibbs(u) = 0, halved until the error falls."""
-        spread = np.diag(rho) - self.width * np.outer(rho, rho)
-        step = np.linalg.solve(np.eye(len(u)) + self.beta * self._matrix @ spread, error)
-        size = 1.0
-        while size > 1e-6:
-            new_error, new_rho = self._gibbs_error(u - size * step)
-            if np.abs(new_error).max() < np.abs(error).max():
-                return u - size * step, new_error, new_rho, True
-            size /= 2
-        return u, error, rho, False
+    def _free_energy(self, rho: FloatArray, u: FloatArray) -> float:
+        return self.mesh.integral(rho * (self.external + u) / 2 + xlogy(rho, rho) / self.beta)
 
-    def _euler_lagrange(self, rho: FloatArray) -> tuple[float, float]:
-        inside = rho > 1e-290  # below, the density underflows and its logarithm says nothing
-        total = (self.external + self._convolve(rho))[inside] + np.log(rho[inside]) / self.beta
-        multiplier = float(self.width * np.sum(rho[inside] * total))
-        return float(np.abs(total - multiplier).max()), multiplier
+    def _dissipation(self, rho: FloatArray, u: FloatArray, hops: Sequence[Hops]) -> float:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mu = u + np.log(rho) / self.beta
+            losses = [(line.flux(rho, hop), line.rise(line.turn(mu))) for line, hop in zip(self.lines, hops)]
+            return float(sum(np.sum(np.where(flux == 0, 0.0, -flux * rise)) for flux, rise in losses))
 
 
-def _cell_kernel(interaction: Callable[[FloatArray], ArrayLike], n_cells: int, width: float) -> FloatArray:
-    """Averages of g(|x - y|) over x in cell i and y in cell i + m, for m = 0 .. n_cells - 1.
-
-    int_-1^1 (1 - |t|) g(width |m + t|) dt. Three pieces touch r = 0, where g may be singular: both halves of m = 0, the left one of m = 1.
-    """
-    node, weight = np.polynomial.legendre.leggauss(16)
-    node, weight = (node + 1) / 2, weight / 2
-    m = np.arange(n_cells)[:, None]
-    right = _values(interaction, width * (m + node)) @ (weight * (1 - node))
-    left = _values(interaction, width * np.maximum(m - node, node)) @ (weight * (1 - node))
-    node, weight = _double_exponential()
-    near = _values(interaction, width * node)
-    if abs(near[0] * weight[0]) > 1e-10 * np.sum(np.abs(near) * weight):
-        raise ValueError("interaction must be integrable at r = 0 (r^-s needs s below 1, resolved up to about 0.96)")
-    right[0] = left[0] = near @ (weight * (1 - node))
-    right[1] = _values(interaction, width * (1 + node)) @ (weight * (1 - node))
-    left[1] = near @ (weight * node)
-    return left + right
-
-
-def _double_exponential() -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights on (0, 1) for integrands singular at 0: u = 1/(1 + exp(-pi sinh tau)) (Takahasi & Mori 1974)."""
-    tau = np.linspace(-6.0, 3.6, 385)
-    sinh = np.pi * np.sinh(tau)
-    node = 1 / (1 + np.exp(-sinh))
-    weight = (tau[1] - tau[0]) * np.pi * np.cosh(tau) * node / (1 + np.exp(sinh))
-    return node, weight
-
-
-def _values(function: Callable[[FloatArray], ArrayLike], at: FloatArray, name: str = "interaction") -> FloatArray:
-    """function(at), a number or an array of at's shape; ValueError names the function."""
-    values = finite(function(at), name)
-    if values.shape not in ((), at.shape):
-        raise ValueError(f"{name} must return an array of its argument's shape {at.shape}, got {values.shape}")
-    return np.broadcast_to(values, at.shape)
+def _mesh(mesh: Any) -> Any:
+    """A mesh as it is; anything else as the edges of an interval."""
+    return mesh if hasattr(mesh, "axes") else Interval(mesh)

@@ -1,0 +1,333 @@
+"""Meshes of the mean-field solver: cells with volumes, faces along one or two axes, and the convolution with a radial interaction.
+
+A mesh is a product of axes; `MeanField` needs no more of it than `Mesh` says. An interaction g(r) may be singular at r = 0: its averages
+over pairs of cells are integrated, the pair of a cell with itself included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import scipy.fft
+from numpy.typing import ArrayLike
+from scipy.linalg import toeplitz
+
+from theory.arrays import FloatArray, count, finite, numeric
+
+__all__ = ["Axis", "Convolution", "Interval", "Mesh", "Rectangle", "evaluate", "radial_moments"]
+
+Function = Callable[[FloatArray], ArrayLike]
+NEAR = 8  # widths of the longer side; farther pairs of cells take five Gauss points a side, to 1e-12
+LONGEST = 20.0  # ratio of the sides of a cell
+DEPTH = 200  # halvings towards r = 0; what is left below is integrated as a power
+MARGIN = 1e-6  # by which a power must be integrable
+
+
+class Axis(NamedTuple):
+    """The faces along one axis of a mesh.
+
+    Attributes
+    ----------
+    conductance
+        Area of a face over the distance of the two centres that it parts, broadcastable to the faces: the shape of the mesh with
+        one less along the axis, or with as many if it is periodic (the last face joins the last cell with the first).
+        Walls are no faces: nothing flows through them.
+    periodic
+        Whether the axis closes on itself.
+    """
+
+    conductance: FloatArray
+    periodic: bool = False
+
+
+class Convolution(Protocol):
+    """rho (shape) -> the cell averages (shape) of int g(|x - y|) rho(y) dy, for a density constant on the cells."""
+
+    def __call__(self, rho: FloatArray) -> FloatArray:
+        """The potential of rho."""
+
+    @property
+    def matrix(self) -> FloatArray:
+        """The same as a matrix (cell, cell), symmetric once its rows are multiplied by the volumes."""
+
+
+class Mesh(Protocol):
+    """What `MeanField` knows of a mesh.
+
+    Attributes
+    ----------
+    shape
+        Cells along each axis.
+    volume
+        Volumes of the cells, broadcastable to `shape`.
+    centres
+        Centres of the cells: (cell,) on the line and for radii, otherwise shape + (dim,).
+    axes
+        One `Axis` for each entry of `shape`.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def volume(self) -> FloatArray: ...
+
+    @property
+    def centres(self) -> FloatArray: ...
+
+    @property
+    def axes(self) -> tuple[Axis, ...]: ...
+
+    def cell_average(self, function: Function, name: str = "function") -> FloatArray:
+        """Averages (shape) of a function of the position over the cells."""
+
+    def convolution(self, interaction: Function) -> Convolution:
+        """The convolution with g(r), r > 0; ValueError if g is not integrable at 0."""
+
+    def integral(self, values: FloatArray) -> float:
+        """Sum of cell values (shape) times volumes."""
+
+
+class Interval:
+    """Equal cells between two walls, for the edges (cell + 1,) of the cells; V takes an (n,) array.
+
+    Raises
+    ------
+    ValueError
+        For edges that are not equally spaced and increasing, or fewer than 4.
+    """
+
+    def __init__(self, edges: ArrayLike):
+        edges = finite(edges, "grid")
+        if edges.ndim != 1 or len(edges) < 4:
+            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges.ravel()[:3]}...")
+        width = float(edges[-1] - edges[0]) / (len(edges) - 1)
+        if width <= 0:
+            raise ValueError(f"grid must increase, got {edges[0]} to {edges[-1]}")
+        if not np.allclose(np.diff(edges), width, rtol=1e-8, atol=0):
+            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges.ravel()[:3]}...")
+        self.edges, self.width = edges, width
+        self.shape = (len(edges) - 1,)
+        self.centres = (edges[1:] + edges[:-1]) / 2
+        self.volume = np.full(self.shape, width)
+        self.axes = (Axis(np.array([1 / width])),)
+
+    def cell_average(self, function: Function, name: str = "function") -> FloatArray:
+        """Averages (cell,) over the cells, by five Gauss points."""
+        node, weight = np.polynomial.legendre.leggauss(5)
+        points = self.centres[:, None] + self.width / 2 * node
+        return evaluate(function, points, name, points.shape) @ (weight / 2)
+
+    def convolution(self, interaction: Function) -> IntervalConvolution:
+        """By FFT; the averages over pairs of cells are exact to about 1e-13."""
+        return IntervalConvolution(self, interaction)
+
+    def integral(self, values: FloatArray) -> float:
+        """Sum of values (cell,) times the width."""
+        return self.width * float(values.sum())
+
+
+class IntervalConvolution:
+    """Convolution on an interval: `kernel` (cell,) holds the averages of g over pairs of cells at each distance."""
+
+    def __init__(self, mesh: Interval, interaction: Function):
+        self.width, (n,) = mesh.width, mesh.shape
+        self.kernel = _hat_averages(_line_integrals(interaction, n, self.width))
+        self._size = scipy.fft.next_fast_len(2 * n - 1, real=True)
+        self._spectrum = self.width * scipy.fft.rfft(_circulant(self.kernel, self._size, 0)).real
+
+    def __call__(self, rho: FloatArray) -> FloatArray:
+        """The potential (cell,) of rho."""
+        return scipy.fft.irfft(self._spectrum * scipy.fft.rfft(rho, self._size), self._size)[: len(rho)]
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """(cell, cell)."""
+        return self.width * toeplitz(self.kernel)
+
+
+class Rectangle:
+    """n_x by n_y equal cells in the rectangle [low_x, high_x] x [low_y, high_y] with walls; V takes positions (..., 2).
+
+    Parameters
+    ----------
+    low, high
+        Opposite corners, (2,).
+    shape
+        (n_x, n_y), at least 3 each. A cell may be 20 times longer than wide at most.
+    """
+
+    def __init__(self, low: ArrayLike, high: ArrayLike, shape: Sequence[int]):
+        low, high = finite(low, "low"), finite(high, "high")
+        if low.shape != (2,) or high.shape != (2,) or not (high > low).all():
+            raise ValueError(f"low and high must be two numbers each with high above low, got {low} and {high}")
+        if len(shape) != 2:
+            raise ValueError(f"shape must be two numbers of cells, got {shape!r}")
+        self.low, self.high = low, high
+        self.shape = count(shape[0], "shape[0]", least=3), count(shape[1], "shape[1]", least=3)
+        self.width = (high - low) / self.shape
+        if self.width.max() > LONGEST * self.width.min():
+            raise ValueError(f"shape must give cells at most {LONGEST:g} times longer than wide, got {self.width} with {self.shape}")
+        self.x, self.y = (low[k] + self.width[k] * (np.arange(self.shape[k]) + 0.5) for k in range(2))
+        self.centres = np.stack(np.meshgrid(self.x, self.y, indexing="ij"), -1)
+        self.volume = np.full(self.shape, self.width.prod())
+        ratio = self.width[1] / self.width[0]
+        self.axes = Axis(np.full((1, 1), ratio)), Axis(np.full((1, 1), 1 / ratio))
+
+    def cell_average(self, function: Function, name: str = "function") -> FloatArray:
+        """Averages (n_x, n_y) over the cells, by five Gauss points a side; the function gets positions (n_x n_y, 2)."""
+        node, weight = np.polynomial.legendre.leggauss(5)
+        total, centres = np.zeros(self.shape), self.centres.reshape(-1, 2)
+        for u, weight_u in zip(node, weight / 2):
+            for v, weight_v in zip(node, weight / 2):
+                values = evaluate(function, centres + self.width / 2 * np.array([u, v]), name, (len(centres),))
+                total += weight_u * weight_v * values.reshape(self.shape)
+        return total
+
+    def convolution(self, interaction: Function) -> RectangleConvolution:
+        """By FFT; the averages over pairs of cells are integrated to about 1e-12."""
+        return RectangleConvolution(self, interaction)
+
+    def integral(self, values: FloatArray) -> float:
+        """Sum of values (n_x, n_y) times the area of a cell."""
+        return float(self.width.prod() * values.sum())
+
+
+class RectangleConvolution:
+    """Convolution on a rectangle: `kernel` (n_x, n_y) holds the averages of g over pairs of cells at each offset."""
+
+    def __init__(self, mesh: Rectangle, interaction: Function):
+        self.shape, area = mesh.shape, float(mesh.width.prod())
+        self.kernel = _hat_averages(_hat_averages(_plane_integrals(interaction, mesh.shape, mesh.width)).transpose(1, 2, 0)).T
+        self._size = tuple(scipy.fft.next_fast_len(2 * n - 1, real=True) for n in self.shape)
+        embedded = _circulant(_circulant(self.kernel, self._size[0], 0), self._size[1], 1)
+        self._spectrum = area * scipy.fft.rfft2(embedded).real
+
+    def __call__(self, rho: FloatArray) -> FloatArray:
+        """The potential (n_x, n_y) of rho; more threads by scipy.fft.set_workers."""
+        n_x, n_y = self.shape
+        wave = scipy.fft.fft(scipy.fft.rfft(rho, self._size[1], axis=1), self._size[0], axis=0, overwrite_x=True)
+        wave *= self._spectrum
+        return scipy.fft.irfft(scipy.fft.ifft(wave, axis=0, overwrite_x=True)[:n_x], self._size[1], axis=1)[:, :n_y]
+
+    @property
+    def matrix(self) -> FloatArray:
+        """Not formed in two dimensions."""
+        raise NotImplementedError("the interaction matrix is formed on one-dimensional meshes only")
+
+
+def evaluate(function: Function, at: FloatArray, name: str, shape: tuple[int, ...]) -> FloatArray:
+    """function(at), a number or an array of the shape; ValueError names the function."""
+    values = finite(function(at), name)
+    if values.shape not in ((), shape):
+        raise ValueError(f"{name} must return an array of shape {shape} for an argument of shape {at.shape}, got {values.shape}")
+    return np.broadcast_to(values, shape)
+
+
+def radial_moments(interaction: Function, radius: FloatArray, orders: Sequence[int]) -> FloatArray:
+    """int_0^1 xi^k g(xi radius) d xi for each order k and radius, (order, ...); g may have any singularity that the lowest k integrates.
+
+    Gauss points on panels that halve towards 0; the rest, below 2^-200, as the power of r that g follows there.
+
+    Raises
+    ------
+    ValueError
+        If g grows as r^-p at 0 with p of at least k + 1 (less 1e-6).
+    """
+    node, weight = _panels()
+    r = radius[..., None] * node
+    values, order = evaluate(interaction, r, "interaction", r.shape), np.array(orders)
+    rest = evaluate(interaction, radius * 2.0**-DEPTH, "interaction", radius.shape)
+    power = _power(interaction, float(radius.max()))
+    if power > order.min() + 1 - MARGIN:
+        raise ValueError(f"interaction must be integrable at r = 0: it grows as r^-{power:.6g}, r^-s needs s below {order.min() + 1}")
+    rest = np.multiply.outer(2.0 ** (-DEPTH * (order + 1.0)) / (order + 1 - power), rest)
+    return rest + np.stack([values @ (weight * node**k) for k in orders])
+
+
+def _power(interaction: Function, scale: float) -> float:
+    """p of g ~ r^-p at 0 (0 for a logarithm, negative where g vanishes)."""
+    with np.errstate(all="ignore"):
+        last = np.abs(numeric(interaction(scale * 2.0 ** -np.array([DEPTH, DEPTH + 1.0])), "interaction"))
+    return float(np.log2(last[1] / last[0])) if last.shape == (2,) and last.min() > 0 else 0.0
+
+
+def _panels() -> tuple[FloatArray, FloatArray]:
+    """Twelve Gauss points on each of the panels [2^-k-1, 2^-k], k below DEPTH."""
+    node, weight = _gauss(12)
+    size = 2.0 ** -np.arange(1.0, DEPTH + 1)[:, None]
+    return (size * (1 + node)).ravel(), (size * weight).ravel()
+
+
+def _gauss(n: int, panels: int = 1) -> tuple[FloatArray, FloatArray]:
+    """n Gauss points on each of equal panels of (0, 1)."""
+    node, weight = np.polynomial.legendre.leggauss(n)
+    return ((np.arange(panels)[:, None] + (node + 1) / 2) / panels).ravel(), np.tile(weight / (2 * panels), panels)
+
+
+def _hat_averages(integrals: FloatArray) -> FloatArray:
+    """Integrals (2, n, ...) against 1 - u and u on [p, p + 1] to averages over pairs of cells (n, ...): against the hat of each offset.
+
+    The hat of offset m rises on [m - 1, m] and falls on [m, m + 1]; by symmetry that of offset 0 falls twice.
+    """
+    falls, rises = integrals
+    return falls + np.concatenate([falls[:1], rises[:-1]])
+
+
+def _circulant(kernel: FloatArray, size: int, axis: int) -> FloatArray:
+    """The even periodic extension of a kernel to `size` points along an axis."""
+    offset = np.arange(size)
+    return np.take(kernel, np.minimum(offset, size - offset).clip(max=kernel.shape[axis] - 1), axis)
+
+
+def _line_integrals(interaction: Function, n: int, width: float) -> FloatArray:
+    """Integrals of g(width r) against 1 - u and u on r = p + u, (2, n)."""
+    node, weight = _gauss(16)
+    zeroth, first = radial_moments(interaction, np.array(width), (0, 1))
+    r = width * (np.arange(1, n)[:, None] + node)
+    values = evaluate(interaction, r, "interaction", r.shape)
+    return np.concatenate([[[zeroth - first], [first]], [values @ (weight * (1 - node)), values @ (weight * node)]], axis=1)
+
+
+def _plane_integrals(interaction: Function, shape: tuple[int, int], width: FloatArray) -> FloatArray:
+    """Integrals of g(r) against (1 - u, u) x (1 - v, v) on x / width = (p + u, q + v), (2, n_x, 2, n_y)."""
+    panels = [int(np.ceil(side / width.min())) for side in width]
+    near = [min(n, int(np.ceil(NEAR * width.max() / side))) for n, side in zip(shape, width)]
+    total = _far_integrals(interaction, shape, width, _gauss(5), _gauss(5))
+    total[:, : near[0], :, : near[1]] = _far_integrals(interaction, near, width, _gauss(16, panels[0]), _gauss(16, panels[1]))
+    total[:, 0, :, 0] = _corner_integrals(interaction, width)
+    return total
+
+
+def _far_integrals(
+    interaction: Function,
+    shape: Sequence[int],
+    width: FloatArray,
+    rule_u: tuple[FloatArray, FloatArray],
+    rule_v: tuple[FloatArray, FloatArray],
+) -> FloatArray:
+    """As `_plane_integrals`, by one product rule on every cell; the cell at 0 comes out wrong."""
+    total = np.zeros((2, shape[0], 2, shape[1]))
+    for u, weight_u in zip(*rule_u):
+        for v, weight_v in zip(*rule_v):
+            r = np.hypot(width[0] * (np.arange(shape[0])[:, None] + u), width[1] * (np.arange(shape[1]) + v))
+            values = evaluate(interaction, r, "interaction", r.shape) * (weight_u * weight_v)
+            for a, factor_u in enumerate((1 - u, u)):
+                for b, factor_v in enumerate((1 - v, v)):
+                    total[a, :, b] += factor_u * factor_v * values
+    return total
+
+
+def _corner_integrals(interaction: Function, width: FloatArray) -> FloatArray:
+    """The integrals (2, 2) of the cell at 0, in two triangles with a corner there: (u, v) = xi (1, tau) and xi (tau, 1) (Duffy 1982)."""
+    tau, weight = _gauss(16, int(np.ceil(width.max() / width.min())))
+    total = np.zeros((2, 2))
+    for flip in (False, True):
+        along, across = width[::-1] if flip else width
+        one, two, three = radial_moments(interaction, np.hypot(along, across * tau), (1, 2, 3))
+        part = np.array([[one - (1 + tau) * two + tau * three, tau * (two - three)], [two - tau * three, tau * three]]) @ weight
+        total += part.T if flip else part
+    return total
