@@ -16,7 +16,7 @@ from scipy.special import gammaln, roots_hermite
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.gauss_wigner import GaussWigner
-from theory.radial_law import BallLaw, RadialLaw, SphereLaw, mean_over_ball, mean_over_sphere
+from theory.radial_law import BallLaw, RadialLaw, SphereLaw, mean_over_ball, mean_over_sphere, radii
 
 __all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "TrappedSphere", "hermite_energy", "hermite_ground_state"]
 
