@@ -128,7 +128,7 @@ def _best_gaussian(dim: int, s: float, kappa: float, strength: float, beta: floa
 
 
 def _second_moment(dim: int, s: float, kappa: float, strength: float, beta: float, pair: float) -> float:
-    """Upper bound of the second moment by the virial identity kappa m = dim / beta + |s| strength / 2 E |x - y|^-s (log: + strength / 2)."""
+    """Upper bound of the second moment, kappa m = dim / beta + (strength / 2) (|s| E |x - y|^-s, or 1 for the log): the virial identity."""
     if s == 0:
         return (dim / beta + strength / 2) / kappa
     if s > 0:
