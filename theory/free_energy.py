@@ -141,7 +141,7 @@ def dissipation_residual(time: ArrayLike, free_energy: ArrayLike, dissipation: A
     if rule not in ("simpson", "trapezoid"):
         raise ValueError(f"rule must be simpson or trapezoid, got {rule!r}")
     integral = cumulative_simpson if rule == "simpson" else cumulative_trapezoid
-    return f - f[0] + integral(d, x=t, initial=0.0)
+    return f - f[0] + np.concatenate([[0.0], integral(d, x=t)])
 
 
 def _ensemble(x: ArrayLike) -> FloatArray:
