@@ -43,6 +43,8 @@ class MeanField:
     ----------
     external
         Averages of V over the cells, (shape).
+    interaction
+        g, as given.
     x
         Centres of the cells.
 
@@ -60,6 +62,7 @@ class MeanField:
         self.beta = positive(beta, "beta")
         self.mesh = _mesh(mesh)
         self.external = np.zeros(self.mesh.shape) if external is None else self.cell_average(external, "external")
+        self.interaction = interaction
         self.convolution: Convolution | None = None if interaction is None else self.mesh.convolution(interaction)
         self.lines = [Line(self.mesh, axis, self.beta) for axis in range(len(self.mesh.shape))]
 
