@@ -101,12 +101,12 @@ def _next_ring(i: int, width: float) -> Strip:
         q = (i + 1) * width + delta * (v - 0.5)
         return delta, q, width * delta * (q**2 - delta**2 / 4)
 
-    return Strip(radii, i + 1.0, *_gauss(8))
+    return Strip(radii, i + 1.0, *_gauss(12 if i == 0 else 8))
 
 
 def _beyond_width(i: Indices, width: float) -> Radii:
     """(ring, point) for one radius in each of the rings i, one in the next ring, and more than `width` between."""
-    (x, weight_x), (v, weight_v) = _gauss(10), _gauss(10)
+    (x, weight_x), (v, weight_v) = _gauss(10), _gauss(16)
     delta = width * (1 + x[:, None])
     q = i[:, None, None] * width + delta / 2 + (2 * width - delta) * v
     weight = weight_x[:, None] * weight_v * width * (2 * width - delta) * (q**2 - delta**2 / 4)
@@ -173,7 +173,7 @@ def _add_rings_apart(interaction: Function, edges: FloatArray, step: float, mome
 def _later_rules(n_pieces: int) -> list[tuple[Indices, FloatArray, FloatArray]]:
     """Pieces after the first, with Gauss nodes and weights: more points for the closest."""
     piece = np.arange(1, n_pieces)
-    return [(part, *_gauss(points)) for part, points in ((piece[:3], 8), (piece[3:], 5))]
+    return [(part, *_gauss(points)) for part, points in ((piece[:3], 8), (piece[3:], 6))]
 
 
 def _at_distance(interaction: Function, delta: FloatArray, q: FloatArray, psi: FloatArray) -> FloatArray:
