@@ -25,15 +25,18 @@ class RadialGas(RadialLaw):
         The `RadialBall` and the `Stationary` state on it: density (cell,), free energy, Euler-Lagrange residual and multiplier.
     tail
         Upper bound of the mass that the law in all of space has beyond the mesh.
-    energy
-        int V rho + (strength / 2) iint g rho rho.
     """
 
     def __init__(self, s: float, mesh: RadialBall, field: MeanField, state: Stationary, tail: float):
         self.dim, self.s, self.mesh, self.state, self.tail = mesh.dim, s, mesh, state, tail
-        self.energy = mesh.integral(state.rho * (field.external + field.potential(state.rho)) / 2)
+        self._energy = mesh.integral(state.rho * (field.external + field.potential(state.rho)) / 2)
         self._cdf = np.concatenate([[0.0], np.cumsum(mesh.volume * state.rho)])
         self._cdf /= self._cdf[-1]
+
+    @property
+    def energy(self) -> float:
+        """int V rho + (strength / 2) iint g rho rho."""
+        return self._energy
 
     @property
     def multiplier(self) -> float:
