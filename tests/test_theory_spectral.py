@@ -6,21 +6,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from theory.spectral import (
-    Cauchy,
-    Exponential,
-    Gaussian,
-    Laplace,
-    MarchenkoPastur,
-    Matern,
-    effective_rank,
-    feature_rank,
-    fourier_variance,
-    hyperbolic_variance,
-    phase_variance,
-    positive_variance,
-    trigonometric_variance,
-)
+from theory.feature_variance import fourier_variance, hyperbolic_variance, phase_variance, positive_variance, trigonometric_variance
+from theory.gram import effective_rank, feature_rank
+from theory.random_matrices import MarchenkoPastur
+from theory.spectral import Cauchy, Exponential, Gaussian, Laplace, Matern
 
 PAIRS = [Gaussian(0.7), Laplace(1.3), Cauchy(0.9), Exponential(0.6), Matern(0.8, nu=1.5), Matern(1.2, nu=2.5), Matern(0.9, nu=0.8)]
 

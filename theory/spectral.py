@@ -1,100 +1,179 @@
-"""Stationary kernels and their spectral densities, exact variances of random features, and spectra of Gram matrices.
+"""Stationary kernels and their spectral densities (Bochner's theorem).
 
-A stationary kernel is k(delta) = E cos(w . delta) with w drawn from its spectral density (Bochner), so frequencies that
-follow the density are particles that carry the kernel. `length` is in the unit of x, frequencies in its inverse: the spectral
-scale of a sampler is 1/length.
+A stationary kernel is k(delta) = E cos(w . delta) with w drawn from its spectral density, so frequencies that follow the density
+are particles that carry the kernel. `length` is in the unit of x, frequencies in its inverse: the spectral scale of a sampler is
+1/length. Kernels of the distance give one law of frequencies per dimension, whose radius and coordinates are SciPy distributions
+where those exist. Further pairs are in `gaussian_mixtures` and `compact_spectra`; `hankel` transforms any other radial kernel
+numerically, and `yaglom` holds the nonstationary kernels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import comb, gammaln, kv
+from scipy import stats
+from scipy.special import gammaln, kv, poch
 
-from theory.arrays import FloatArray, count, finite, positive
+from theory.arrays import FloatArray, count, finite, generator, positive, real
+from theory.gram import effective_rank, feature_rank
+from theory.random_matrices import MarchenkoPastur
 
 __all__ = [
     "Cauchy",
     "Exponential",
     "Gaussian",
+    "Isotropic",
     "Laplace",
     "MarchenkoPastur",
     "Matern",
+    "Product",
+    "SpectralPair",
     "effective_rank",
     "feature_rank",
-    "fourier_variance",
-    "hyperbolic_variance",
-    "phase_variance",
-    "positive_variance",
-    "trigonometric_variance",
+    "squared",
+    "vectors",
 ]
 
 
-@dataclass(frozen=True)
 class SpectralPair:
-    """A kernel of the given `length` and its spectral density; subclasses give `kernel(delta)` and `density(omega)`.
+    """A kernel with k(0) = 1 and its spectral density: `delta` and `omega` have shape (..., dim), the results shape (...)."""
 
-    `delta` and `omega` have shape (..., dim); the results have shape (...).
-    """
+    def kernel(self, delta: ArrayLike) -> FloatArray:
+        """k(delta), shape (...)."""
+        raise NotImplementedError
+
+    def density(self, omega: ArrayLike) -> FloatArray:
+        """Spectral density at omega, shape (...); even, and of total mass k(0) = 1."""
+        raise NotImplementedError
+
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> FloatArray:
+        """n independent frequencies, shape (n, dim)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Product(SpectralPair):
+    """A product over the coordinates of one kernel on the line: independent coordinates of law `marginal()`."""
 
     length: float = 1.0
 
     def __post_init__(self) -> None:
         positive(self.length, "length")
 
-    def kernel(self, delta: ArrayLike) -> FloatArray:
-        """k(delta), shape (...)."""
+    def marginal(self, dim: int = 1) -> Any:
+        """Law of one coordinate (the same in every dim), a frozen SciPy distribution: cdf, ppf, moment, ..."""
         raise NotImplementedError
 
     def density(self, omega: ArrayLike) -> FloatArray:
-        """Spectral density at omega, shape (...); it integrates to k(0) = 1."""
-        raise NotImplementedError
+        """Product of the marginal densities, shape (...)."""
+        return np.prod(self.marginal().pdf(vectors(omega, "omega")), axis=-1)
+
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> FloatArray:
+        """n independent frequencies, shape (n, dim)."""
+        return self.marginal().rvs((count(n, "n"), count(dim, "dim")), random_state=generator(rng))
 
 
 @dataclass(frozen=True)
-class Gaussian(SpectralPair):
-    """k = exp(-|delta|^2 / (2 length^2)), frequencies N(0, length^-2 I) (Rahimi & Recht 2007)."""
-
-    def kernel(self, delta: ArrayLike) -> FloatArray:
-        """k(delta), shape (...)."""
-        return np.exp(-0.5 * _squared(delta, "delta") / self.length**2)
-
-    def density(self, omega: ArrayLike) -> FloatArray:
-        """Normal density of covariance length^-2 I, shape (...)."""
-        omega = _vectors(omega, "omega")
-        return np.exp(-0.5 * _squared(omega, "omega") * self.length**2) * (self.length / np.sqrt(2 * np.pi)) ** omega.shape[-1]
-
-
-@dataclass(frozen=True)
-class Laplace(SpectralPair):
+class Laplace(Product):
     """k = exp(-|delta|_1 / length), frequencies with independent Cauchy(0, 1/length) coordinates (Rahimi & Recht 2007)."""
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.exp(-np.abs(_vectors(delta, "delta")).sum(-1) / self.length)
+        return np.exp(-np.abs(vectors(delta, "delta")).sum(-1) / self.length)
 
-    def density(self, omega: ArrayLike) -> FloatArray:
-        """Product of Cauchy densities of scale 1/length, shape (...)."""
-        return np.prod(self.length / (np.pi * (1 + (self.length * _vectors(omega, "omega")) ** 2)), axis=-1)
+    def marginal(self, dim: int = 1) -> Any:
+        """Cauchy of scale 1/length."""
+        return stats.cauchy(scale=1 / self.length)
 
 
 @dataclass(frozen=True)
-class Cauchy(SpectralPair):
+class Cauchy(Product):
     """k = prod_j 1/(1 + delta_j^2 / length^2), frequencies with independent Laplace(0, 1/length) coordinates (Rahimi & Recht 2007)."""
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.prod(1 / (1 + (_vectors(delta, "delta") / self.length) ** 2), axis=-1)
+        return np.prod(1 / (1 + (vectors(delta, "delta") / self.length) ** 2), axis=-1)
 
-    def density(self, omega: ArrayLike) -> FloatArray:
-        """Product of Laplace densities of scale 1/length, shape (...)."""
-        return np.prod(0.5 * self.length * np.exp(-self.length * np.abs(_vectors(omega, "omega"))), axis=-1)
+    def marginal(self, dim: int = 1) -> Any:
+        """Laplace of scale 1/length."""
+        return stats.laplace(scale=1 / self.length)
 
 
 @dataclass(frozen=True)
-class Matern(SpectralPair):
+class Isotropic(SpectralPair):
+    """A kernel of |delta|: in each dim, uniform directions times an independent radius with |omega|^2 of law `squared_norm(dim)`."""
+
+    length: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(self.length, "length")
+
+    def squared_norm(self, dim: int) -> Any:
+        """Law of |omega|^2, a frozen SciPy distribution: P(|omega| <= r) = squared_norm(dim).cdf(r**2). ValueError if it has none."""
+        raise ValueError(f"{type(self).__name__} has no squared_norm in closed form")
+
+    def marginal(self, dim: int) -> Any:
+        """Law of one coordinate, a frozen SciPy distribution. ValueError if it has none."""
+        raise ValueError(f"{type(self).__name__} has no marginal in closed form")
+
+    def moment(self, order: float, dim: int) -> float:
+        """E |omega|^order, order > -dim; infinity where it diverges."""
+        order, dim = real(order, "order"), count(dim, "dim")
+        if not order > -dim:
+            raise ValueError(f"order must be over -dim = {-dim}, got {order!r}")
+        return self._moment(order, dim) / self.length**order
+
+    def _moment(self, p: float, dim: int) -> float:
+        raise ValueError(f"{type(self).__name__} has no moments in closed form")
+
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator, *, orthogonal: bool = False) -> FloatArray:
+        """n frequencies, shape (n, dim): independent, or in blocks of `dim` orthogonal ones (Haar directions; Yu et al. 2016).
+
+        Orthogonal frequencies keep their exact law one by one and their independent norms. Raises where `squared_norm` does.
+        """
+        rng, n, dim = generator(rng), count(n, "n"), count(dim, "dim")
+        norms = np.sqrt(self._squared_norms(n, dim, rng))
+        blocks = rng.standard_normal((-(-n // dim), dim, dim))
+        if orthogonal:
+            blocks, triangle = np.linalg.qr(blocks)
+            blocks *= np.sign(np.diagonal(triangle, axis1=1, axis2=2))[:, None, :]  # without it, not Haar
+        directions = blocks.reshape(-1, dim)[:n]
+        return directions * (norms / np.linalg.norm(directions, axis=1))[:, None]
+
+    def _squared_norms(self, n: int, dim: int, rng: np.random.Generator) -> FloatArray:
+        return self.squared_norm(dim).rvs(n, random_state=rng)
+
+
+@dataclass(frozen=True)
+class Gaussian(Isotropic):
+    """k = exp(-|delta|^2 / (2 length^2)), frequencies N(0, length^-2 I) (Rahimi & Recht 2007)."""
+
+    def kernel(self, delta: ArrayLike) -> FloatArray:
+        """k(delta), shape (...)."""
+        return np.exp(-0.5 * squared(delta, "delta") / self.length**2)
+
+    def density(self, omega: ArrayLike) -> FloatArray:
+        """Normal density of covariance length^-2 I, shape (...)."""
+        omega = vectors(omega, "omega")
+        return np.exp(-0.5 * squared(omega, "omega") * self.length**2) * (self.length / np.sqrt(2 * np.pi)) ** omega.shape[-1]
+
+    def squared_norm(self, dim: int) -> Any:
+        """Chi-squared with dim degrees of freedom, over length^2."""
+        return stats.chi2(count(dim, "dim"), scale=self.length**-2)
+
+    def marginal(self, dim: int = 1) -> Any:
+        """Normal of standard deviation 1/length in every dim."""
+        return stats.norm(scale=1 / self.length)
+
+    def _moment(self, p: float, dim: int) -> float:
+        return float(2 ** (p / 2) * poch(dim / 2, p / 2))
+
+
+@dataclass(frozen=True)
+class Matern(Isotropic):
     """k = 2^(1-nu)/Gamma(nu) z^nu K_nu(z), z = sqrt(2 nu) |delta| / length; frequencies multivariate Student-t (2 nu dof, scale 1/length).
 
     Source: Rasmussen & Williams 2006, section 4.2.1.
@@ -108,157 +187,54 @@ class Matern(SpectralPair):
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        z = np.sqrt(2 * self.nu * _squared(delta, "delta")) / self.length
+        z = np.sqrt(2 * self.nu * squared(delta, "delta")) / self.length
         safe = np.where(z > 0, z, 1.0)
         log_front = (1 - self.nu) * np.log(2) - gammaln(self.nu) + self.nu * np.log(safe)
         return np.where(z > 0, np.exp(log_front) * kv(self.nu, safe), 1.0)
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Multivariate Student-t density with 2 nu degrees of freedom, shape (...)."""
-        omega = _vectors(omega, "omega")
+        omega = vectors(omega, "omega")
         dof, dim = 2 * self.nu, omega.shape[-1]
         log_front = gammaln((dof + dim) / 2) - gammaln(dof / 2) + dim * (np.log(self.length) - 0.5 * np.log(dof * np.pi))
-        return np.exp(log_front - 0.5 * (dof + dim) * np.log1p(self.length**2 * _squared(omega, "omega") / dof))
+        return np.exp(log_front - 0.5 * (dof + dim) * np.log1p(self.length**2 * squared(omega, "omega") / dof))
+
+    def squared_norm(self, dim: int) -> Any:
+        """2 nu / length^2 times chi2_dim / chi2_(2 nu), a beta-prime law."""
+        return stats.betaprime(count(dim, "dim") / 2, self.nu, scale=2 * self.nu / self.length**2)
+
+    def marginal(self, dim: int = 1) -> Any:
+        """Student-t with 2 nu degrees of freedom and scale 1/length in every dim."""
+        return stats.t(2 * self.nu, scale=1 / self.length)
+
+    def _moment(self, p: float, dim: int) -> float:
+        return float((2 * self.nu) ** (p / 2) * poch(dim / 2, p / 2) * poch(self.nu, -p / 2)) if p < 2 * self.nu else np.inf
 
 
 @dataclass(frozen=True)
-class Exponential(SpectralPair):
+class Exponential(Matern):
     """k = exp(-|delta| / length), frequencies multivariate Cauchy of scale 1/length: the Matern pair with nu = 1/2."""
+
+    nu: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nu != 0.5:
+            raise ValueError(f"nu must be 1/2, the exponential's, got {self.nu!r}")
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.exp(-np.sqrt(_squared(delta, "delta")) / self.length)
-
-    def density(self, omega: ArrayLike) -> FloatArray:
-        """Multivariate Cauchy density, shape (...)."""
-        return Matern(self.length, nu=0.5).density(omega)
+        return np.exp(-np.sqrt(squared(delta, "delta")) / self.length)
 
 
-def fourier_variance(delta: ArrayLike, pair: SpectralPair) -> FloatArray:
-    """Variance of one cos/sin pair's estimate cos(w . delta) of k(delta): (1 + k(2 delta))/2 - k(delta)^2.
-
-    delta (..., dim) -> (...). The mean of m independent pairs divides it by m (Sutherland & Schneider 2015).
-    """
-    if not isinstance(pair, SpectralPair):
-        raise ValueError(f"pair must be a SpectralPair such as Gaussian(1.0), got {pair!r}")
-    return 0.5 * (1 + pair.kernel(2 * finite(delta, "delta"))) - pair.kernel(delta) ** 2
-
-
-def phase_variance(delta: ArrayLike, pair: SpectralPair) -> FloatArray:
-    """Variance of 2 cos(w.x + b) cos(w.y + b), b uniform: that of the pair plus 1/2 (Sutherland & Schneider 2015)."""
-    return fourier_variance(delta, pair) + 0.5
-
-
-def positive_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
-    """Variance of exp(w.(x+y) - |x|^2/2 - |y|^2/2), w ~ N(0, I), as an estimate of e^(x.y); x, y (..., dim) -> (...).
-
-    Source: Choromanski et al. 2021 (Performer), Lemma 2.
-    """
-    x, y = _two(x, y)
-    return np.exp(2 * np.sum(x * y, -1)) * np.expm1(_squared(x + y, "x + y"))
-
-
-def hyperbolic_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
-    """Variance when each w gives the two features e^(w.x), e^(-w.x) over sqrt(2): (1 - e^(-|x+y|^2))/2 of the positive one."""
-    x, y = _two(x, y)
-    z2 = _squared(x + y, "x + y")
-    return -0.5 * np.expm1(-z2) * positive_variance(x, y)
-
-
-def trigonometric_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
-    """Variance of e^((|x|^2+|y|^2)/2) cos(w.(x-y)), w ~ N(0, I), as an estimate of e^(x.y) (Performer, Lemma 2).
-
-    Flexformer's scaled pair is this with x and y multiplied by dim^(-1/4).
-    """
-    x, y = _two(x, y)
-    return 0.5 * np.exp(_squared(x, "x") + _squared(y, "y")) * np.expm1(-_squared(x - y, "x - y")) ** 2
-
-
-@dataclass(frozen=True)
-class MarchenkoPastur:
-    """Limit spectrum of Z Z^T / n_columns for Z (n_rows, n_columns) iid of unit variance, ratio = n_rows / n_columns.
-
-    For nonlinear features this is the law of their centred, isotropic linear part only. Source: Marchenko & Pastur 1967.
-    """
-
-    ratio: float
-
-    def __post_init__(self) -> None:
-        positive(self.ratio, "ratio")
-
-    @property
-    def edges(self) -> tuple[float, float]:
-        """Ends of the continuous part."""
-        root = np.sqrt(self.ratio)
-        return float((1 - root) ** 2), float((1 + root) ** 2)
-
-    @property
-    def atom(self) -> float:
-        """Mass at zero: 1 - 1/ratio when there are more rows than columns."""
-        return max(0.0, 1 - 1 / self.ratio)
-
-    def density(self, x: ArrayLike) -> FloatArray:
-        """Density of the continuous part (its mass is 1 - atom), zero outside the edges; shape of x."""
-        x = finite(x, "x")
-        low, high = self.edges
-        inside = (x > low) & (x < high)
-        safe = np.where(inside, x, 1.0)
-        root = np.sqrt(np.where(inside, (high - safe) * (safe - low), 0.0))
-        return np.where(inside, root / (2 * np.pi * self.ratio * safe), 0.0)
-
-    def moment(self, order: int) -> float:
-        """E lambda^order, a Narayana polynomial of the ratio: 1, 1 + ratio, 1 + 3 ratio + ratio^2, ..."""
-        k = count(order, "order")
-        return float(sum(comb(k, r) * comb(k - 1, r) * self.ratio**r / (r + 1) for r in range(k)))
-
-
-def effective_rank(gram: ArrayLike) -> float:
-    """exp of the entropy of the normalised eigenvalues of a positive semi-definite matrix (n, n) (Roy & Vetterli 2007).
-
-    Raises
-    ------
-    ValueError
-        If the matrix is not square and symmetric, has a clearly negative eigenvalue, or is zero.
-    """
-    gram = finite(gram, "gram")
-    if (
-        gram.ndim != 2
-        or not gram.size
-        or gram.shape[0] != gram.shape[1]
-        or not np.allclose(gram, gram.T, rtol=1e-6, atol=1e-9 * np.abs(gram).max(initial=0))
-    ):
-        raise ValueError(f"gram must be a symmetric matrix, got shape {gram.shape}")
-    values = np.linalg.eigvalsh(gram)
-    if values[-1] <= 0 or values[0] < -1e-6 * values[-1]:
-        raise ValueError(f"gram must be positive semi-definite and not zero, got eigenvalues from {values[0]} to {values[-1]}")
-    share = values[values > 0] / values[values > 0].sum()
-    return float(np.exp(-np.sum(share * np.log(share))))
-
-
-def feature_rank(phi: ArrayLike) -> float:
-    """Effective rank of phi phi^T for features phi (n, feature), through the smaller of the two Gram matrices."""
-    phi = finite(phi, "phi")
-    if phi.ndim != 2:
-        raise ValueError(f"phi must have shape (n, feature), got {phi.shape}")
-    return effective_rank(phi @ phi.T if phi.shape[0] <= phi.shape[1] else phi.T @ phi)
-
-
-def _vectors(x: ArrayLike, name: str) -> FloatArray:
-    """x (..., dim)."""
+def vectors(x: ArrayLike, name: str) -> FloatArray:
+    """x (..., dim) as floats; ValueError for a scalar."""
     x = finite(x, name)
     if x.ndim == 0:
         raise ValueError(f"{name} must have a last axis dim, got a scalar")
     return x
 
 
-def _two(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """x and y (..., dim) of shapes that broadcast."""
-    x, y = _vectors(x, "x"), _vectors(y, "y")
-    if x.shape[-1] != y.shape[-1]:
-        raise ValueError(f"x and y must have the same dim, got shapes {x.shape} and {y.shape}")
-    return x, y
-
-
-def _squared(x: ArrayLike, name: str) -> FloatArray:
+def squared(x: ArrayLike, name: str) -> FloatArray:
     """|x|^2 over the last axis."""
-    return np.sum(_vectors(x, name) ** 2, axis=-1)
+    return np.sum(vectors(x, name) ** 2, axis=-1)
