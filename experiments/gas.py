@@ -19,7 +19,8 @@ from particles import HMC, Ball, FullSpace, Langevin, Quadratic, Riesz, simulate
 from particles.arrays import count, positive
 from particles.energy import Energy
 from particles.simulate import uninterrupted
-from theory.equilibrium import CoulombBall, Semicircle, hermite_ground_state
+from theory.equilibrium import CoulombBall, Semicircle
+from theory.ground_states import hermite_ground_state
 from theory.report import check
 
 COLUMNS = ("predicted", "measured", "standard_error", "z", "passed")

@@ -15,7 +15,7 @@ from scipy.stats import kstest
 from particles import HMC, MALA, Ball, Box, FullSpace, Langevin, Pair, Quadratic, Riesz, random, simulate
 from particles.energy import Energy
 from theory import report
-from theory.equilibrium import hermite_ground_state
+from theory.ground_states import hermite_ground_state
 
 
 def frames(start, energy, domain, sampler, n_steps, save_every=1, rng=0):

@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 from scipy.special import gamma, zeta
 
 from particles import Ball, Box, FullSpace, Langevin, Quadratic, Riesz, Torus, geometric, simulate
-from theory.equilibrium import CoulombBall, RieszBall, Semicircle, hermite_energy, hermite_ground_state
+from theory.equilibrium import CoulombBall, RieszBall, Semicircle
+from theory.ground_states import hermite_energy, hermite_ground_state
 
 KAPPA, STRENGTH = 0.8, 1.3
 

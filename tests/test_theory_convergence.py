@@ -19,7 +19,8 @@ from theory.convergence import (
     split_r_hat,
     wasserstein2,
 )
-from theory.equilibrium import Semicircle, hermite_ground_state
+from theory.equilibrium import Semicircle
+from theory.ground_states import hermite_ground_state
 
 
 def autoregression(coefficient, n_chains, n, seed):

@@ -8,7 +8,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from theory.equilibrium import CoulombBall, GaussWigner, RieszBall, Semicircle, hermite_energy, hermite_ground_state
+from theory.equilibrium import CoulombBall, GaussWigner, RieszBall, Semicircle
+from theory.ground_states import hermite_energy, hermite_ground_state
 from theory.mean_field import MeanField
 
 BALLS = [Semicircle(1.3, 0.7), CoulombBall(0.8, 1.5, 1), CoulombBall(2.0, 0.4, 2), CoulombBall(1.3, 0.7, 3), CoulombBall(1.0, 1.0, 5)]

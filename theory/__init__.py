@@ -5,7 +5,8 @@ from __future__ import annotations
 from theory import convergence, ensembles, equilibrium, mean_field, plots, report, spectral
 from theory.convergence import energy_distance, fit_rate, sliced_wasserstein2, wasserstein2
 from theory.ensembles import beta_hermite, log_gas_index, sample_circle_gas, sample_log_gas, sample_wall_gas, second_moment
-from theory.equilibrium import CoulombBall, GaussWigner, RieszBall, Semicircle, hermite_energy, hermite_ground_state
+from theory.equilibrium import CoulombBall, GaussWigner, RieszBall, Semicircle
+from theory.ground_states import hermite_energy, hermite_ground_state
 from theory.mean_field import MeanField
 from theory.spectral import MarchenkoPastur, effective_rank, feature_rank
 

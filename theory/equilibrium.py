@@ -10,15 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, roots_hermite
+from scipy.special import gammaln
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.gauss_wigner import GaussWigner
 from theory.radial_law import BallLaw, RadialLaw, SphereLaw, mean_over_ball, mean_over_sphere, radii
 
-__all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "TrappedSphere", "hermite_energy", "hermite_ground_state"]
+__all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "TrappedSphere"]
 
 
 @dataclass(frozen=True)
@@ -151,22 +150,3 @@ class TrappedSphere(SphereLaw, Trapped):
         """V + strength g*mu at x (..., dim), shape (...): least on the sphere."""
         r = radii(x, self.dim)
         return self.kappa * r**2 / 2 + self.strength * mean_over_sphere(r, self.radius, self.dim, self.s)
-
-
-def hermite_ground_state(n: int, kappa: float, strength: float) -> Float[np.ndarray, "n 1"]:
-    """Exact minimiser (n, 1) of the log gas of n particles on the line: sqrt(strength/(kappa (n-1))) times the zeros of H_n.
-
-    Its second moment is strength/(2 kappa) for every n >= 2; one particle sits at 0. Source: Stieltjes; Szego, section 6.7.
-    """
-    n, kappa, strength = count(n, "n"), positive(kappa, "kappa"), positive(strength, "strength")
-    zeros = roots_hermite(n)[0][:, None]
-    return zeros if n == 1 else zeros * np.sqrt(strength / (kappa * (n - 1)))
-
-
-def hermite_energy(n: int, kappa: float, strength: float) -> float:
-    """H_N at the ground state of n >= 2 particles, from the discriminant of H_n (Szego, equation 6.71.7)."""
-    n, kappa, strength = count(n, "n", least=2), positive(kappa, "kappa"), positive(strength, "strength")
-    j = np.arange(1, n + 1)
-    pairs = n * (n - 1) / 2
-    logs = np.sum(j * np.log(j)) - pairs * np.log(2) + pairs * np.log(strength / (kappa * (n - 1)))
-    return float(strength / 4 - strength / (2 * n * (n - 1)) * logs)
