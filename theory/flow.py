@@ -116,7 +116,7 @@ def run(
 def _state(field: MeanField, t: float, rho: FloatArray) -> _State:
     u = field._potential(rho)
     hops = [line.hops(u) for line in field.lines]
-    return _State(t, rho, u, hops, field._free_energy(rho, u), field._dissipation(rho, u, hops))
+    return _State(t, rho, u, hops, field.energy_in(rho, u), field._dissipation(rho, u, hops))
 
 
 class _Fixed:

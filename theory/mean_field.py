@@ -92,7 +92,7 @@ class MeanField:
     def free_energy(self, rho: ArrayLike) -> float:
         """F(rho), exact for the piecewise constant density."""
         rho = self.density(rho)
-        return self._free_energy(rho, self._potential(rho))
+        return self.energy_in(rho, self._potential(rho))
 
     def dissipation(self, rho: ArrayLike) -> float:
         """-dF/dt of the semi-discrete flow, at least 0: the finite-volume form of int rho |grad(U + log(rho)/beta)|^2.
@@ -160,9 +160,11 @@ class MeanField:
         return flow.run(self, self.density(rho), times, tol, n_steps, progress, callback)
 
     def stationary(self, start: ArrayLike | None = None, *, tol: float = 1e-12, n_iterations: int = 200) -> Stationary:
-        """A solution of rho = exp(-beta (V + g * rho)) / Z by damped Newton steps on the potential U.
+        """A solution of rho = exp(-beta (V + g * rho)) / Z by damped Newton steps.
 
-        `start` is a density to begin from (default: the Gibbs density of V alone). Attractive interactions may have several
+        On a line of up to 1500 cells by factorisation, otherwise by GMRES with FFT convolutions.
+
+        `start` is a density whose potential it begins from (default: V alone). Attractive interactions may have several
         solutions; this returns one, `stationary_states` looks for more. If it does not converge the returned residual says so.
         """
         return stationary.solve(self, self.external if start is None else self.potential(start), tol, n_iterations)
@@ -181,6 +183,14 @@ class MeanField:
             If a start does not lead to a solution; the message says which and how far it came.
         """
         return stationary.states(self, [self.potential(start) for start in starts], tol, n_iterations, distance)
+
+    def stability(self, rho: ArrayLike) -> float:
+        """Smallest eigenvalue of the second variation of F at rho, relative to that of the entropy: positive for a local minimum.
+
+        min over phi of mass 0 of 1 + beta iint g phi phi / int phi^2 / rho, at most 1, the bottom of the essential spectrum. At a
+        stationary state it has the sign of the slowest rate of decay; it vanishes where the state branches.
+        """
+        return stationary.stability(self, self.density(rho))
 
     def density(self, rho: ArrayLike) -> FloatArray:
         """rho as an array (shape); ValueError unless it is at least 0 and has mass 1."""
@@ -202,7 +212,8 @@ class MeanField:
     def _potential(self, rho: FloatArray) -> FloatArray:
         return self.external + self.convolve(rho)
 
-    def _free_energy(self, rho: FloatArray, u: FloatArray) -> float:
+    def energy_in(self, rho: FloatArray, u: FloatArray) -> float:
+        """F(rho) for its potential u."""
         return self.mesh.integral(rho * (self.external + u) / 2 + xlogy(rho, rho) / self.beta)
 
     def _dissipation(self, rho: FloatArray, u: FloatArray, hops: Sequence[Hops]) -> float:

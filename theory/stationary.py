@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.linalg import eigvalsh
 from scipy.sparse.linalg import LinearOperator, eigsh, gmres
+from scipy.special import exprel
 
 from theory.arrays import FloatArray, count, positive
 
 if TYPE_CHECKING:
     from theory.mean_field import MeanField
 
-__all__ = ["Stationary", "solve", "stability", "states"]
+__all__ = ["Stationary", "euler_lagrange", "solve", "stability", "states"]
 
-SLOW = 0.1  # pace of damped Gibbs steps, below which they are taken whether or not the error falls
+LEVEL = 0.1  # of the mean density under itself, where changes pass from linear to logarithmic ones
+FAST = 1e6  # pace from which steps are Newton steps
 DENSE = 1500  # cells on a line up to which linear systems are solved by factorisation
 
 
@@ -28,7 +30,7 @@ class Stationary(NamedTuple):
     rho
         Density on the cells, (shape).
     residual
-        Euler-Lagrange residual: largest |U + log(rho)/beta - multiplier| over the cells with mass, in units of energy.
+        Euler-Lagrange residual: largest |U + log(rho)/beta - multiplier| over the cells, in units of energy.
     multiplier
         The mean of U + log(rho)/beta under rho (the chemical potential).
     n_iterations
@@ -36,7 +38,9 @@ class Stationary(NamedTuple):
     free_energy
         F(rho).
     converged
-        Whether the potential satisfies its equation to the tolerance.
+        Whether the residual is below the tolerance.
+    stability
+        Smallest eigenvalue of the second variation (`MeanField.stability`): a minimum of F has a positive one. None where nobody asked.
     """
 
     rho: FloatArray
@@ -45,31 +49,73 @@ class Stationary(NamedTuple):
     n_iterations: int
     free_energy: float
     converged: bool
+    stability: float | None = None
+
+
+class _Point(NamedTuple):
+    """The Gibbs density rho of a potential u, u - V - g * rho less its mean, F and the size of energies: u is -log(rho)/beta + const."""
+
+    u: FloatArray
+    rho: FloatArray
+    error: FloatArray
+    free_energy: float
+    scale: float
+
+    @property
+    def residual(self) -> float:
+        return float(np.abs(self.error).max())
 
 
 def solve(field: MeanField, u: FloatArray, tol: float, n_iterations: int) -> Stationary:
-    """Newton steps from the potential u, each shortened until the error falls; where none makes it fall, damped Gibbs steps."""
+    """Newton steps from the potential u, each shortened until the residual or F falls; where neither does, more and more damped ones.
+
+    Much damped, a step is one down the gradient of F, so that some step always succeeds.
+    """
     tol, n_iterations = positive(tol, "tol"), count(n_iterations, "n_iterations")
-    pace, steps = np.inf, 0
-    error, rho = _gibbs_error(field, u)
-    while np.abs(error).max() > tol * (1 + np.abs(u).max()) and steps < n_iterations:
-        direction = _direction(field, error, rho, pace)
-        size = _length(field, u, direction, error) if pace > SLOW else 1.0
-        pace = pace * (1 + size) if size else min(pace, 4.0) / 4
-        u = u - size * direction
-        error, rho = _gibbs_error(field, u)
+    point, pace, steps = _point(field, u), np.inf, 0
+    while point.residual > tol * point.scale and steps < n_iterations:
+        direction = _direction(field, point, pace)
+        size, point = _search(field, point, direction)
+        pace = pace * 2 * size if size else min(pace, 16.0) / 8
+        pace = np.inf if pace > FAST else pace
         steps += 1
-    residual, multiplier = euler_lagrange(field, rho)
-    done = bool(np.abs(error).max() <= tol * (1 + np.abs(u).max()))
-    return Stationary(rho, residual, multiplier, steps, field.free_energy(rho), done)
+    _, multiplier = euler_lagrange(field, point.rho)
+    return Stationary(point.rho, point.residual, multiplier, steps, point.free_energy, point.residual <= tol * point.scale)
 
 
-def _length(field: MeanField, u: FloatArray, direction: FloatArray, error: FloatArray) -> float:
-    """The largest of 1, 1/2, ... 2^-20 times the direction along which the error falls, or 0."""
-    for size in 2.0 ** -np.arange(21.0):
-        if np.abs(_gibbs_error(field, u - size * direction)[0]).max() < np.abs(error).max():
-            return float(size)
-    return 0.0
+def _point(field: MeanField, u: FloatArray) -> _Point:
+    rho = field.gibbs(u)
+    potential = field.external + field.convolve(rho)
+    error = u - potential
+    scale = 1 + field.mesh.integral(rho * np.abs(potential))
+    return _Point(u, rho, error - field.mesh.integral(rho * error), field.energy_in(rho, potential), scale)
+
+
+def _search(field: MeanField, point: _Point, direction: FloatArray) -> tuple[float, _Point]:
+    """The largest of 1, 1/2, ... 1/128 times the direction along which the residual or F falls, and the point there; 0 if none does."""
+    slope = field.beta * field.mesh.integral(point.rho * point.error * direction)  # the first-order fall of F
+    for size in 2.0 ** -np.arange(8.0):
+        new = _point(field, _moved(field, point, size * direction))
+        falls = slope > 0 and new.free_energy < point.free_energy - 0.01 * size * slope
+        if falls or new.residual < (1 - 0.1 * size) * point.residual:
+            return float(size), new
+    return 0.0, point
+
+
+def _moved(field: MeanField, point: _Point, direction: FloatArray) -> FloatArray:
+    """The potential after the relative change beta * direction of the density, linear in log(1 + exp(y)) = rho / level, rho's own size.
+
+    Where the density is large it changes linearly, as its equation at low temperature is; where it is small its logarithm does, so that
+    it stays positive.
+    """
+    log_rho = -field.beta * (point.u - point.u.min())
+    log_rho -= np.log(field.mesh.integral(np.exp(log_rho)) * LEVEL * field.mesh.integral(point.rho**2))
+    large = log_rho > np.log(30.0)
+    level = np.exp(np.minimum(log_rho, np.log(30.0)))
+    with np.errstate(over="ignore"):
+        y = np.where(large, np.exp(log_rho), log_rho + np.log(exprel(level)))
+        y += field.beta * direction * np.where(large, y, level + 1 / exprel(level))
+    return -np.where(y < -30, y, np.log(np.logaddexp(0, np.maximum(y, -30)))) / field.beta
 
 
 def states(field: MeanField, potentials: Sequence[FloatArray], tol: float, n_iterations: int, distance: float) -> list[Stationary]:
@@ -85,7 +131,7 @@ def states(field: MeanField, potentials: Sequence[FloatArray], tol: float, n_ite
                 "let it evolve for a while first, or use a larger n_iterations or tol"
             )
         if all(field.mesh.integral(np.abs(state.rho - other.rho)) > distance for other in found):
-            found.append(state)
+            found.append(state._replace(stability=stability(field, state.rho)))
     return sorted(found, key=lambda state: state.free_energy)
 
 
@@ -106,44 +152,41 @@ def stability(field: MeanField, rho: FloatArray) -> float:
 
     if _dense(field):
         assert field.convolution is not None
-        kernel = field.convolution.matrix / volume
-        centred = np.eye(len(root)) - np.outer(root, root)
-        return float(1 + min(0.0, eigvalsh(field.beta * centred @ (root[:, None] * kernel * root) @ centred, subset_by_index=[0, 0])[0]))
+        pulled = root[:, None] * field.convolution.matrix * (root / volume)
+        pulled -= np.outer(root @ pulled, root)
+        pulled -= np.outer(root, root @ pulled)
+        return float(1 + min(0.0, field.beta * eigvalsh(pulled, subset_by_index=[0, 0])[0]))
     shifted = LinearOperator((root.size, root.size), matvec=lambda phi: phi.ravel() + act(phi), dtype=float)
     start = np.random.default_rng(0).standard_normal(root.size)
-    return float(min(1.0, eigsh(shifted, k=1, which="SA", tol=1e-6, v0=start, return_eigenvectors=False)[0]))
+    return float(min(1.0, eigsh(shifted, k=1, which="SA", tol=1e-3, v0=start, return_eigenvectors=False)[0]))
 
 
 def euler_lagrange(field: MeanField, rho: FloatArray) -> tuple[float, float]:
-    """Residual and multiplier of a density, as in `Stationary`."""
+    """Largest |U + log(rho)/beta - multiplier| over the cells that hold mass, and the multiplier, for any density (shape)."""
     inside = rho > 1e-290  # below, the density underflows and its logarithm says nothing
     total = np.where(inside, field.external + field.convolve(rho) + np.log(np.where(inside, rho, 1.0)) / field.beta, 0.0)
     multiplier = field.mesh.integral(rho * total)
     return float(np.abs(total - multiplier)[inside].max()), multiplier
 
 
-def _gibbs_error(field: MeanField, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """u - V - g * gibbs(u) and gibbs(u)."""
-    rho = field.gibbs(u)
-    return u - field.external - field.convolve(rho), rho
-
-
 def _dense(field: MeanField) -> bool:
     return field.convolution is not None and len(field.mesh.shape) == 1 and field.mesh.shape[0] <= DENSE
 
 
-def _direction(field: MeanField, error: FloatArray, rho: FloatArray, pace: float) -> FloatArray:
-    """v with (1 + 1/pace) v + beta g * (rho (v - <v>)) = error: a Newton step for infinite pace, a damped Gibbs step for a small one."""
-    mass = rho * field.mesh.volume
+def _direction(field: MeanField, point: _Point, pace: float) -> FloatArray:
+    """v of mean 0 with (1 + 1/pace) v + beta g * (rho v) = error up to a constant: a Newton step for infinite pace."""
+    rho, mass = point.rho, point.rho * field.mesh.volume
     if _dense(field):
         assert field.convolution is not None
         spread = np.diag(rho) - np.outer(rho, mass)
-        return np.linalg.solve((1 + 1 / pace) * np.eye(rho.size) + field.beta * field.convolution.matrix @ spread, error)
+        v = np.linalg.solve((1 + 1 / pace) * np.eye(rho.size) + field.beta * field.convolution.matrix @ spread, point.error)
+        return v - np.sum(mass * v)
 
     def act(v: FloatArray) -> FloatArray:
         v = v.reshape(rho.shape)
         return ((1 + 1 / pace) * v + field.beta * field.convolve(rho * (v - np.sum(mass * v)))).ravel()
 
-    size = rho.size
-    solution, _ = gmres(LinearOperator((size, size), matvec=act, dtype=float), error.ravel(), rtol=1e-6, restart=60, maxiter=5)
-    return solution.reshape(rho.shape)
+    operator = LinearOperator((rho.size, rho.size), matvec=act, dtype=float)
+    solution, _ = gmres(operator, point.error.ravel(), rtol=1e-6, restart=60, maxiter=5)
+    v = solution.reshape(rho.shape)
+    return v - np.sum(mass * v)
