@@ -20,7 +20,7 @@ from theory.large_deviations import Deviation, GibbsRate
 from theory.mean_field import MeanField
 from theory.meshes import Function
 from theory.radial import RadialBall
-from theory.stationary import euler_lagrange, stability
+from theory.stationary import stability
 
 __all__ = ["Fluctuations", "LearnedKernel", "concentration_bound", "log_gas_covariance"]
 
@@ -46,9 +46,9 @@ class Fluctuations:
             raise ValueError(f"field must be a MeanField, got {field!r}")
         self.field = field
         self.rho = GibbsRate(field).minimum.rho if rho is None else finite(rho, "rho")
-        residual = euler_lagrange(field, field.density(self.rho))[0]
-        if residual > 1e-6 * (1 + np.abs(field.external).max()):
-            raise ValueError(f"rho must be stationary, its Euler-Lagrange residual is {residual:g}")
+        error = field.mesh.integral(np.abs(field.gibbs(field.potential(self.rho)) - self.rho))
+        if error > 1e-6:
+            raise ValueError(f"rho must be stationary: its own Gibbs density differs from it by {error:g}")
         self._volume = np.broadcast_to(field.mesh.volume, self.rho.shape).ravel()
         self._mass = self._volume * self.rho.ravel()
         self._root = np.sqrt(self._mass)

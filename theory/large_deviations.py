@@ -148,11 +148,9 @@ class GibbsRate:
         f, value = self._statistic(f), real(value, "value")
         if not f.min() < value < f.max():
             raise ValueError(f"value must lie strictly between the extremes {f.min():g} and {f.max():g} of f, got {value!r}")
-        path = _Path(self, f)
-        theta = path.solve(value)
-        field = self.tilted(f, theta)
-        cumulant = self.beta * (self.free_energy - field.free_energy(path.rho))
-        return Deviation(theta * value - cumulant, theta, path.rho)
+        theta, rho = _Path(self, f).reach(value)
+        cumulant = self.beta * (self.free_energy - self.tilted(f, theta).free_energy(rho))
+        return Deviation(theta * value - cumulant, theta, rho)
 
     def _statistic(self, f: ArrayLike) -> FloatArray:
         f = finite(f, "f")
@@ -162,36 +160,54 @@ class GibbsRate:
 
 
 class _Path:
-    """The tilted densities, each sought from the last one found."""
+    """Tilted densities along the branch that starts at the minimiser, or, where branches coexist, along the lower one."""
 
     def __init__(self, law: GibbsRate, f: FloatArray):
-        self.law, self.f, self.rho = law, f, law.minimum.rho
+        self.law, self.f, self.starts = law, f, [law.minimum.rho]
 
-    def mean(self, theta: float) -> float:
-        """Mean of f at the tilt theta."""
-        self.rho = _settled(self.law.tilted(self.f, theta), self.rho).rho
-        return self.law.field.mesh.integral(self.rho * self.f)
+    def state(self, theta: float) -> Stationary:
+        """The lowest of the stationary states at the tilt theta that the starts lead to."""
+        field, found = self.law.tilted(self.f, theta), []
+        for start in self.starts:
+            state = field.stationary(start)
+            found += [state] if state.converged else []
+        if not found:
+            raise ValueError(f"no stationary density was found at the tilt {theta:g}: is the grid wide enough for it?")
+        return min(found, key=lambda state: state.free_energy)
 
-    def solve(self, value: float) -> float:
-        """The tilt at which the mean of f is `value`."""
-        start = self.mean(0.0)
-        if start == value:
-            return 0.0
-        centred = self.law.field.mesh.integral(self.rho * (self.f - start) ** 2)
-        near, far = 0.0, (value - start) / max(centred, 1e-300)  # Newton's step for free particles
+    def mean(self, rho: FloatArray) -> float:
+        """Mean of f."""
+        return self.law.field.mesh.integral(rho * self.f)
+
+    def reach(self, value: float) -> tuple[float, FloatArray]:
+        """The tilt at which the mean of f is `value`, and the density there; ValueError at a phase transition."""
+        near, far, beyond = self._bracket(value)
+        if far == 0:
+            return 0.0, beyond
+        for starts in (self.starts, [*self.starts, beyond]):
+            try:
+                self.starts = starts
+                theta = float(brentq(lambda t: self.mean(self.state(t).rho) - value, near, far, xtol=1e-12 * abs(far), rtol=1e-14))
+                found = self.state(theta)
+                self.starts = [beyond]
+                lowest = self.state(theta).free_energy > found.free_energy - 1e-9 * (1 + abs(found.free_energy))
+            except ValueError:  # a branch ends, or jumps over the change of sign
+                continue
+            if lowest and abs(self.mean(found.rho) - value) < 1e-7 * np.ptp(self.f):
+                return theta, found.rho
+        raise ValueError(f"value = {value!r} lies where the tilted states jump: at a phase transition the Legendre transform is no rate")
+
+    def _bracket(self, value: float) -> tuple[float, float, FloatArray]:
+        """Two tilts on either side of the value (twice 0 if it is the mean) and the density at the second; the start becomes that at the first."""
+        start = self.starts[0]
+        mean = self.mean(start)
+        near, far = 0.0, (value - mean) / self.law.field.mesh.integral(start * (self.f - mean) ** 2)  # Newton's step for free particles
         for _ in range(60):
-            if (self.mean(far) - value) * (value - start) > 0:
-                break
-            near, far = far, 2 * far
-        else:
-            raise ValueError(f"value = {value!r} is out of reach: a tilt of {far:g} brings the mean of f to {self.mean(far):g}")
-        theta = float(brentq(lambda t: self.mean(t) - value, near, far, xtol=1e-13 * abs(far), rtol=1e-14))
-        spread = self.f.max() - self.f.min()
-        if abs(self.mean(theta) - value) > 1e-7 * spread:
-            raise ValueError(
-                f"value = {value!r} lies where the tilted states jump: a phase transition, the rate is not a Legendre transform"
-            )
-        return theta
+            state = self.state(far)
+            if (self.mean(state.rho) - value) * (value - mean) >= 0:
+                return near, far, state.rho
+            near, far, self.starts = far, 2 * far, [state.rho]
+        raise ValueError(f"value = {value!r} is out of reach: a tilt of {near:g} brings the mean of f to {self.mean(state.rho):g}")
 
 
 def _settled(field: MeanField, start: ArrayLike | None) -> Stationary:
