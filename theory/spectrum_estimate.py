@@ -119,7 +119,8 @@ def ball_density(omega: ArrayLike, x: ArrayLike, *, radius: float, bandwidth: Ba
 def radial_profile(omega: ArrayLike, edges: ArrayLike, *, radius: float | None = None) -> Estimate:
     """Density per volume, averaged over the shells between the increasing radii edges (m+1,); shape (m,).
 
-    With `radius`, particles on that wall are left out; without, those that round-off leaves beyond the last edge are. Compare with a law by its masses of the same shells: no bandwidth, no bias.
+    With `radius`, particles on that wall are left out; without, those that round-off leaves beyond the last edge are. Compare with
+    a law by its masses of the same shells: no bandwidth, no bias.
     """
     omega, edges = _particles(omega), _edges(edges)
     if edges[0] < 0:
