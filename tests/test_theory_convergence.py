@@ -1,67 +1,15 @@
-"""Distances against closed forms, rates with their coverage, and chain statistics of known autoregressions."""
+"""Rates with their coverage, bias against variance, extrapolation, and the rates of empirical measures."""
 
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
-import xarray as xr
-from scipy.optimize import linear_sum_assignment
-from scipy.special import ndtri
-from scipy.stats import norm
 
-from theory.convergence import (
-    effective_sample_size,
-    energy_distance,
-    fit_rate,
-    mean_and_error,
-    sliced_wasserstein2,
-    split_r_hat,
-    wasserstein2,
-)
+from theory import convergence
+from theory.convergence import bias_variance, bootstrap_rate, empirical_rate, extrapolate, fit_rate
 from theory.equilibrium import Semicircle
 from theory.ground_states import hermite_ground_state
-
-
-def autoregression(coefficient, n_chains, n, seed):
-    """Stationary AR(1) chains of unit variance, (chain, draw)."""
-    noise = np.random.default_rng(seed).standard_normal((n, n_chains))
-    x = [noise[0]]
-    for step in noise[1:]:
-        x.append(coefficient * x[-1] + np.sqrt(1 - coefficient**2) * step)
-    return np.stack(x, 1)
-
-
-@pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 5), (6, 4), (7, 3)])
-def test_wasserstein2_of_points_is_the_optimal_assignment(n, m):
-    rng = np.random.default_rng(n * m)
-    a, b = rng.normal(size=n), rng.normal(1, 2, size=m)
-    repeat = np.lcm(n, m)
-    cost = (np.repeat(a, repeat // n)[:, None] - np.repeat(b, repeat // m)) ** 2
-    exact = np.sqrt(cost[linear_sum_assignment(cost)].mean())
-    assert wasserstein2(a, b) == pytest.approx(exact, rel=1e-13)
-    assert wasserstein2(b, a) == pytest.approx(exact, rel=1e-13)
-
-
-def test_weights_are_repetitions():
-    a, b = np.array([0.3, -1.0, 2.0]), np.array([0.5, 1.0])
-    assert wasserstein2(a, b, a_weights=[2, 1, 3], b_weights=[1, 4]) == pytest.approx(
-        wasserstein2(np.repeat(a, [2, 1, 3]), np.repeat(b, [1, 4])), rel=1e-13
-    )
-    assert wasserstein2(a, b, a_weights=[0, 1, 0]) == pytest.approx(wasserstein2([-1.0], b), rel=1e-13)
-    assert wasserstein2(a, a + 0.7) == pytest.approx(0.7)
-
-
-@pytest.mark.parametrize(("mean", "scale"), [(0.0, 1.0), (1.5, 0.3)])
-def test_wasserstein2_to_a_quantile_function(mean, scale):
-    assert wasserstein2([0.4], lambda u: mean + scale * ndtri(u)) == pytest.approx(np.hypot(mean - 0.4, scale), rel=1e-7)
-    points = np.array([-0.5, 0.1, 2.0])
-    edges = ndtri(np.array([1 / 3, 2 / 3]))
-    density, tail = norm.pdf(edges), np.diff(np.r_[0, norm.pdf(edges), 0])
-    assert density.shape == (2,)
-    cross = -np.sum(points * (mean * -1 / 3 + scale * tail))  # int q over each third: mean/3 - scale * (phi at its ends)
-    exact = np.mean(points**2) + mean**2 + scale**2 - 2 * cross
-    assert wasserstein2(points, lambda u: mean + scale * ndtri(u)) == pytest.approx(np.sqrt(exact), rel=1e-7)
+from theory.transport import wasserstein, wasserstein2
 
 
 def test_hermite_zeros_approach_the_semicircle_as_1_over_n():
@@ -75,52 +23,6 @@ def test_hermite_zeros_approach_the_semicircle_as_1_over_n():
     assert -1.05 < rate.slope < -0.9
 
 
-def test_sliced_distance_of_a_shift():
-    rng = np.random.default_rng(0)
-    a, shift = rng.normal(size=(50, 3)), np.array([1.0, -2.0, 0.5])
-    expected = np.linalg.norm(shift) / np.sqrt(3)  # E (direction . shift)^2 = |shift|^2 / dim
-    assert sliced_wasserstein2(a, a + shift, n_projections=4000, rng=1) == pytest.approx(expected, rel=0.03)
-    assert sliced_wasserstein2(a, a[::-1], rng=1) == pytest.approx(0, abs=1e-12)
-
-
-def test_distances_of_equal_and_shifted_clouds_of_any_precision():
-    """The same cloud is at distance 0 whatever its dtype; a shifted one at the length of the shift."""
-    double = np.random.default_rng(2).normal(size=40).astype(np.float32).astype(np.float64)
-    for a, b in ((double, double[::-1]), (double.astype(np.float32), double), (pd.Series(double), xr.DataArray(double))):
-        weights = np.full(40, 1 / 40, np.float32)
-        assert wasserstein2(a, b, a_weights=weights) == pytest.approx(0, abs=1e-12)
-        assert wasserstein2(np.asarray(a) + np.float32(0.75), b) == pytest.approx(0.75, abs=1e-6)
-    whole = np.arange(5)
-    whole.flags.writeable = False
-    assert wasserstein2(whole, whole + 2) == pytest.approx(2)
-
-
-@pytest.mark.parametrize("shift", [0.0, 0.8])
-def test_energy_distance_of_normals(shift):
-    """2 E|X-Y| - E|X-X'| - E|Y-Y'| with the folded normal mean; unbiased over 200 repeats."""
-    rng = np.random.default_rng(4)
-    folded = 2 * np.exp(-(shift**2) / 4) / np.sqrt(np.pi) + shift * (1 - 2 * norm.cdf(-shift / np.sqrt(2)))
-    exact = 2 * folded - 4 / np.sqrt(np.pi)
-    draws = np.array([energy_distance(rng.normal(size=40), rng.normal(shift, size=60)) for _ in range(200)])
-    error = draws.std(ddof=1) / np.sqrt(200)
-    assert abs(draws.mean() - exact) < 4 * error  # false alarm 6e-5
-    biased = energy_distance(rng.normal(size=40), rng.normal(shift, size=60), unbiased=False)
-    assert biased >= 0
-    assert abs(draws.mean() - exact - (1 / 40 + 1 / 60) * 2 / np.sqrt(np.pi)) > 4 * error  # the V-statistic's bias is seen
-
-
-def test_energy_distance_in_two_dimensions_by_definition():
-    rng = np.random.default_rng(5)
-    a, b = rng.normal(size=(7, 2)), rng.normal(size=(5, 2))
-
-    def total(x, y):
-        return sum(np.linalg.norm(p - q) for p in x for q in y)
-
-    assert energy_distance(a, b) == pytest.approx(2 * total(a, b) / 35 - total(a, a) / 42 - total(b, b) / 20)
-    assert energy_distance(a, b, unbiased=False) == pytest.approx(2 * total(a, b) / 35 - total(a, a) / 49 - total(b, b) / 25)
-    assert energy_distance(a, a[::-1], unbiased=False) == pytest.approx(0, abs=1e-14)
-
-
 def test_rate_interval_covers_the_slope():
     n, rng = np.array([16, 32, 64, 128, 256]), np.random.default_rng(6)
     exact = fit_rate(n, 3.0 * n**-0.5)
@@ -132,64 +34,152 @@ def test_rate_interval_covers_the_slope():
     assert 0.9 - 4 * 0.015 < hits / 400 < 0.9 + 4 * 0.015  # binomial, 4 standard deviations: false alarm 6e-5
 
 
-@pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.9, -0.4])
-def test_effective_sample_size_of_autoregressions(coefficient):
-    x = autoregression(coefficient, 4, 20_000, seed=1)
-    expected = x.size * (1 - coefficient) / (1 + coefficient)
-    # relative error of the estimate about 3 % at 0.9
-    assert effective_sample_size(x) == pytest.approx(expected, rel=0.15)
-    assert split_r_hat(x) == pytest.approx(1, abs=0.01)
+def test_weighted_rate_covers_and_uses_the_errors():
+    """Errors known, of unlike size: coverage 0.9 of 400 repeats (binomial, 4 standard deviations); blind to them intervals are wider."""
+    n, rng, relative = np.array([10, 20, 40, 80, 160]), np.random.default_rng(1), np.array([0.01, 0.01, 0.02, 0.2, 0.3])
+    hits, wide = 0, []
+    for _ in range(400):
+        error = 2 * n**-0.7 * np.exp(relative * rng.standard_normal(5))
+        rate = fit_rate(n, error, standard_error=relative * error, level=0.9)
+        hits += rate.low < -0.7 < rate.high
+        blind = fit_rate(n, error, level=0.9)
+        wide.append((blind.high - blind.low) / (rate.high - rate.low))
+    assert abs(hits / 400 - 0.9) < 4 * 0.015
+    assert np.median(wide) > 3
+    two = fit_rate([10, 100], [1.0, 0.1], standard_error=[0.05, 0.005])
+    half = 1.959963984540054 * np.hypot(0.05, 0.05) / np.log(10)
+    assert two == pytest.approx((-1.0, -1 - half, -1 + half, np.log(10)), rel=1e-12)
 
 
-def test_standard_error_covers_and_the_naive_one_does_not():
-    z, naive = [], []
-    for seed in range(300):
-        x = autoregression(0.8, 4, 250, seed)
-        mean, error, across = mean_and_error(x)
-        z.append(mean / error)
-        naive.append(mean / (x.std() / np.sqrt(x.size)))
-        assert across > 0
-    # root mean square of 300 z-scores: 1 with standard deviation 0.04; 6 deviations allow for estimated errors
-    assert np.sqrt(np.mean(np.square(z))) == pytest.approx(1, abs=0.25)
-    assert np.sqrt(np.mean(np.square(naive))) > 2
+def test_bootstrap_rate_covers():
+    """Skewed replicates, slope of the means' logs, 150 repeats at level 0.9: 4 standard deviations, and 0.03 for the method."""
+    n, rng, hits = np.array([8, 16, 32, 64]), np.random.default_rng(2), 0
+    for _ in range(150):
+        error = rng.exponential(size=(4, 80)) / np.sqrt(n)[:, None]
+        rate = bootstrap_rate(n, error, n_resamples=100, level=0.9, rng=rng)
+        hits += rate.low < -0.5 < rate.high
+    assert abs(hits / 150 - 0.9) < 4 * 0.025 + 0.03
+    exact = bootstrap_rate(n, np.repeat(3.0 / n[:, None], 6, axis=1), power=2, rng=0)
+    assert exact == pytest.approx((-1, -1, -1, np.log(3)), rel=1e-12)
+    spread = np.array([1.0, 2, 3, 4, 5]) * np.sqrt(1 / n)[:, None]
+    assert bootstrap_rate(n, spread, power=2, rng=0).intercept == pytest.approx(np.log(np.sqrt(11)), rel=1e-12)
 
 
-def test_r_hat_sees_a_chain_apart_and_a_drift():
-    x = autoregression(0.5, 4, 2000, seed=2)
-    shifted = x + np.array([0, 0, 0, 1.0])[:, None]
-    # between-chain variance 0.25 beside 1: root of 1.25 = 1.118
-    assert split_r_hat(shifted) == pytest.approx(np.sqrt(1.25), abs=0.03)
-    assert split_r_hat(x + np.linspace(0, 3, 2000)) > 1.2
-    assert effective_sample_size(shifted) < 50
+def test_bias_variance_of_the_naive_variance_estimator():
+    """Of m normals, variance estimate without the -1: bias -1/m, variance 2 (m - 1)/m^2. z-tests at 4: false alarm 6e-5 each."""
+    rng, m = np.random.default_rng(3), 6
+    draws = rng.normal(size=(4000, m, 2)) * np.array([1.0, 2.0])
+    truth = np.array([1.0, 4.0])
+    split = bias_variance(draws.var(1), truth)
+    z_bias = (split.bias + truth / m) / split.bias_error
+    z_variance = (split.variance - 2 * (m - 1) / m**2 * truth**2) / split.variance_error
+    z_mse = (split.mse - (2 * m - 1) / m**2 * truth**2) / split.mse_error
+    assert np.abs([z_bias, z_variance, z_mse]).max() < 4
+    unbiased = bias_variance(draws.var(1, ddof=1), truth)
+    assert (np.abs((unbiased.bias + truth / m) / unbiased.bias_error) > 4).all()  # negative control
+    assert split.mse == pytest.approx(split.bias**2 + split.variance * (1 - 1 / 4000), rel=1e-12)
+    assert split.bias.shape == split.variance_error.shape == (2,)
 
 
-def test_degenerate_draws():
-    assert np.isnan(split_r_hat(np.ones((2, 10))))
-    assert np.isnan(effective_sample_size(np.array([[1.0, np.inf, 2, 3, 4, 5]])))
-    assert mean_and_error(np.full((2, 10), 3.0)) == (3.0, 0.0, 0.0)
-    mean, error, across = mean_and_error(np.array([[1.0, 2.0]]))
-    assert mean == 1.5
-    assert np.isnan(error)
-    assert np.isnan(across)
+def test_standard_errors_of_the_split_are_the_spread_over_repeats():
+    rng = np.random.default_rng(4)
+    runs = [bias_variance(rng.exponential(size=40), 0.9) for _ in range(500)]
+    for value, error in (("bias", "bias_error"), ("mse", "mse_error"), ("variance", "variance_error")):
+        spread = np.std([getattr(run, value) for run in runs])
+        # the fourth moment of 40 exponentials is underestimated
+        assert np.sqrt(np.mean([getattr(run, error) ** 2 for run in runs])) == pytest.approx(spread, rel=0.2)
+
+
+@pytest.mark.parametrize("powers", [(1.0,), (1.0, 2.0), (0.5, 1.0, 3.0)])
+def test_richardson_is_exact(powers):
+    h = 0.4 / 2.0 ** np.arange(1 + len(powers))
+    value = 1.7 + sum((k + 1) * h**power for k, power in enumerate(powers))
+    fit = extrapolate(h, value, powers=powers)
+    assert fit.limit == pytest.approx(1.7, rel=1e-12)
+    assert fit.coefficients == pytest.approx(np.arange(len(powers)) + 1.0, rel=1e-8)
+    assert np.isnan(fit.error)
+    assert np.isnan(fit.p_value)
+
+
+def test_weighted_extrapolation_covers_and_sees_a_wrong_power():
+    """300 repeats: z-scores of unit variance (chi^2, 4 standard deviations 0.33), uniform p-values; a missing power is rejected."""
+    rng, h, error = np.random.default_rng(5), np.array([0.05, 0.1, 0.2, 0.3, 0.4]), np.array([0.02, 0.01, 0.01, 0.005, 0.005])
+    z, p_values, wrong = [], [], []
+    for _ in range(300):
+        value = 2 - 3 * h + 5 * h**2 + error * rng.standard_normal(5)
+        fit = extrapolate(h, value, standard_error=error, powers=(1, 2))
+        z.append((fit.limit - 2) / fit.error)
+        p_values.append(fit.p_value)
+        wrong.append(extrapolate(h, value, standard_error=error).p_value)
+    assert abs(np.mean(np.square(z)) - 1) < 4 * np.sqrt(2 / 300)
+    assert abs(np.mean(p_values) - 0.5) < 4 / np.sqrt(12 * 300)
+    assert np.max(wrong) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("dim", "p", "moments", "slope", "logarithm"),
+    [
+        (1, 1, np.inf, -0.5, False),
+        (2, 1, np.inf, -0.5, True),
+        (3, 1, np.inf, -1 / 3, False),
+        (3, 2, np.inf, -0.5, False),
+        (4, 2, np.inf, -0.5, True),
+        (5, 2, np.inf, -0.4, False),
+        (5, 2, 3, -1 / 3, False),
+        (4, 2, 3, -1 / 3, False),
+        (4, 2, 6, -0.5, True),
+    ],
+)
+def test_rates_of_fournier_and_guillin(dim, p, moments, slope, logarithm):
+    rate = empirical_rate(dim, p, moments=moments)
+    assert rate == (pytest.approx(slope), logarithm)
+
+
+@pytest.mark.slow
+def test_empirical_measures_fall_at_the_known_rate_in_space():
+    """E W_1 of two independent uniform clouds in the cube: -1/3, approached from below by finite-size corrections."""
+    pytest.importorskip("ot")
+    rng, n = np.random.default_rng(6), np.array([50, 100, 200, 400, 800])
+    error = np.array([[wasserstein(rng.random((k, 3)), rng.random((k, 3)), 1) for _ in range(6)] for k in n])
+    rate = bootstrap_rate(n, error, rng=rng)
+    assert abs(rate.slope - empirical_rate(3, 1).slope) < 0.04
+    assert abs(rate.slope - empirical_rate(1, 1).slope) > 0.1  # negative control: another dimension
+
+
+def test_empirical_measures_fall_at_the_known_rate_on_the_line():
+    rng, n = np.random.default_rng(7), np.array([20, 80, 320, 1280])
+    error = np.array([[wasserstein(rng.random(k), lambda u: u, 1) for _ in range(60)] for k in n])
+    rate = bootstrap_rate(n, error, rng=rng, level=0.9999)
+    assert rate.low < empirical_rate(1, 1).slope < rate.high
+    assert not rate.low < empirical_rate(3, 1).slope < rate.high
+
+
+def test_distances_and_chain_statistics_remain_importable_here():
+    for name in convergence.__all__:
+        assert callable(getattr(convergence, name))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: wasserstein2([], [1.0]), "a must be points"),
-        (lambda: wasserstein2([1.0], [np.nan]), "b must be finite"),
-        (lambda: wasserstein2([1.0, 2.0], [1.0], a_weights=[1, -1]), "a_weights must be"),
-        (lambda: wasserstein2([1.0], ndtri, b_weights=[1.0]), "b_weights must be None"),
-        (lambda: energy_distance([[1.0]], [[1.0], [2.0]]), "two points"),
-        (lambda: energy_distance(np.ones((3, 2)), np.ones((3, 1))), "same dim"),
-        (lambda: sliced_wasserstein2(np.ones((3, 2)), np.ones((3, 1)), rng=0), "same dim"),
         (lambda: fit_rate([1, 2, 3], [1.0, 0.0, 2.0]), "must be positive"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0]), "error must have shape"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], level=1.0), "level must lie"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], level="high"), "level must be a real number"),
-        (lambda: sliced_wasserstein2(np.ones((3, 2)), np.ones((3, 2)), rng="seed"), "rng must be"),
-        (lambda: split_r_hat([1.0, 2.0]), "draws must have shape"),
-        (lambda: split_r_hat([["a", "b"]]), "draws must hold real numbers"),
+        (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], standard_error=[1.0, 1.0]), "standard_error must be positive"),
+        (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], standard_error=[1.0, 1.0, 0.0]), "standard_error must be positive"),
+        (lambda: bootstrap_rate([1, 2], np.ones((2, 4)), rng=0), "five replicates"),
+        (lambda: bootstrap_rate([1, 2], -np.ones((2, 5)), rng=0), "at least 0"),
+        (lambda: bootstrap_rate([1, 2], np.ones((2, 5)), power=0, rng=0), "power must be"),
+        (lambda: bias_variance([1.0, 2.0, 3.0], 1.0), "four replicates"),
+        (lambda: bias_variance(np.ones((5, 2)), np.ones(3)), "truth must have the shape"),
+        (lambda: extrapolate([0.1, 0.1], [1.0, 1.0]), "2 different values"),
+        (lambda: extrapolate([0.1, 0.2], [1.0, 1.0], powers=(1, 1)), "powers must be positive and distinct"),
+        (lambda: extrapolate([0.1, 0.2], [1.0, 1.0], standard_error=[1.0, -1.0]), "standard_error must be positive"),
+        (lambda: empirical_rate(1, 2, moments=4), "states nothing"),
+        (lambda: empirical_rate(4, 1, moments=4 / 3), "states nothing"),
+        (lambda: empirical_rate(3, 2, moments=2), "moments must be above"),
+        (lambda: empirical_rate(0, 2), "dim must be"),
     ],
 )
 def test_bad_input(call, words):

@@ -63,12 +63,14 @@ def mean_and_error(draws: ArrayLike) -> tuple[float, float, float]:
 def rank_r_hat(draws: ArrayLike) -> float:
     """The larger of split R-hat of the rank-normalised draws (chain, draw) and of their distances from the median (Vehtari et al. 2021).
 
-    Sees chains of unlike location, and of unlike scale where the means agree; heavy tails do no harm. NaN as `split_r_hat`.
+    Sees chains of unlike location, and of unlike scale where the means agree; heavy tails do no harm. NaN as `split_r_hat`;
+    distances from the median that are all the same (two-valued draws) say nothing and are left out.
     """
     values = numeric(draws, "draws")
     if _halves(values) is None:
         return float("nan")
-    return max(split_r_hat(_normalised(values)), split_r_hat(_normalised(np.abs(values - np.median(values)))))
+    folded = np.abs(values - np.median(values))
+    return float(np.fmax(split_r_hat(_normalised(values)), split_r_hat(_normalised(folded))))
 
 
 def bulk_ess(draws: ArrayLike) -> float:
@@ -78,15 +80,18 @@ def bulk_ess(draws: ArrayLike) -> float:
 
 
 def tail_ess(draws: ArrayLike) -> float:
-    """The smaller effective sample size of the 5 % and 95 % quantiles of draws (chain, draw) (Vehtari et al. 2021)."""
+    """The smaller effective sample size of the 5 % and 95 % quantiles of draws (chain, draw) (Vehtari et al. 2021).
+
+    NaN as `effective_sample_size`, and where no draw lies beyond one of the quantiles.
+    """
     values = numeric(draws, "draws")
     if _halves(values) is None:
         return float("nan")
-    return min(effective_sample_size((values <= np.quantile(values, level)).astype(float)) for level in (0.05, 0.95))
+    return float(np.min([effective_sample_size((values <= np.quantile(values, level)).astype(float)) for level in (0.05, 0.95)]))
 
 
 def monte_carlo_error(draws: ArrayLike, *, quantile: float | None = None) -> float:
-    """Monte-Carlo standard error of the mean of draws (chain, draw), or of a quantile of theirs (Vehtari et al. 2021, section 4.3).
+    """Monte-Carlo standard error of the mean of draws (chain, draw), or of a quantile of theirs (Vehtari et al. 2021, section 4).
 
     The quantile's is half the width between the sample quantiles at the levels beta^-1(Phi(-+1); S p + 1, S (1 - p) + 1), with S the
     effective sample size of the indicator. NaN with fewer than 4 draws a chain.

@@ -47,8 +47,8 @@ def dyson_radius(t: ArrayLike, strength: float, kappa: float = 0.0, *, start: fl
     """Radius at the times t (...) of the semicircle of the log gas on the line: (R^2)' = -2 kappa R^2 + 4 strength, R(0) = start.
 
     Mean-field limit at beta = infinity (noise that vanishes with n, as Dyson's 1962, leaves it): a semicircle stays one, and a point
-    becomes one at once; without a trap R = 2 sqrt(strength t), in a trap it tends to sqrt(2 strength/kappa). At finite beta of the package's
-    scaling the density is no semicircle, and only `log_second_moment` holds. Source: Rogers & Shi 1993; Chan 1992.
+    becomes one at once; without a trap R = 2 sqrt(strength t), in a trap it tends to sqrt(2 strength/kappa). At finite beta, in the
+    package's scaling, the density is no semicircle, and only `log_second_moment` holds. Source: Rogers & Shi 1993; Chan 1992.
 
     Raises
     ------
@@ -164,8 +164,8 @@ def coulomb_line_cdf(x: ArrayLike, t: float, strength: float, beta: float) -> Fl
 
     The cumulative F obeys F_t + strength (2 F - 1) F_x = F_xx/beta (Bossy & Talay 1996), Burgers' equation for strength (2 F - 1), linear
     by the substitution of Hopf 1950 and Cole 1951: with sigma^2 = 2 t/beta, logit F = -strength beta x + log Phi((x - strength t)/sigma) -
-    log Phi(-(x + strength t)/sigma). beta -> infinity gives the patch, uniform on |x| < strength t. Any real strength: a negative one attracts, and
-    F tends to the logistic law of scale 1/(|strength| beta).
+    log Phi(-(x + strength t)/sigma). beta -> infinity gives the patch, uniform on |x| < strength t. Any real strength: a negative one
+    attracts, and F tends to the logistic law of scale 1/(|strength| beta).
 
     Raises
     ------

@@ -123,7 +123,7 @@ def ensemble_free_energy(
 def dissipation_residual(time: ArrayLike, free_energy: ArrayLike, dissipation: ArrayLike, *, rule: str = "simpson") -> FloatArray:
     """F(t) - F(t_0) + int_t0^t D of a recorded flow, each array (time,): 0 up to the rule's error where dF/dt = -D.
 
-    D = int rho |grad(U + log(rho)/beta)|^2 (Carrillo, McCann & Villani 2003, equation 1.6). Rules: "simpson" (local error of order 4 in the
+    D = int rho |grad(U + log(rho)/beta)|^2 (Carrillo, McCann & Villani 2003). Rules: "simpson" (local error of order 4 in the
     spacing), "trapezoid" (order 3). A record whose D is infinite at the start, such as that of a density with empty cells, has no identity.
 
     Raises
