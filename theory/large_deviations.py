@@ -198,7 +198,7 @@ class _Path:
         raise ValueError(f"value = {value!r} lies where the tilted states jump: at a phase transition the Legendre transform is no rate")
 
     def _bracket(self, value: float) -> tuple[float, float, FloatArray]:
-        """Two tilts on either side of the value (twice 0 if it is the mean) and the density at the second; the start becomes that at the first."""
+        """Two tilts on either side of the value (0 and 0 at the mean), and the density at the second; `starts` moves to the first."""
         start = self.starts[0]
         mean = self.mean(start)
         near, far = 0.0, (value - mean) / self.law.field.mesh.integral(start * (self.f - mean) ** 2)  # Newton's step for free particles
