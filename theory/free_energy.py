@@ -57,10 +57,12 @@ def differential_entropy(x: ArrayLike, *, neighbour: int = 4) -> Estimate:
     """-int rho log rho from the points of all chains of x (chain, particle, dim) or (particle, dim), by nearest neighbours.
 
     Kozachenko & Leonenko 1987 (k-th neighbours: Goria, Leonenko, Mergel & Novi Inverardi 2005): the mean of dim log r_k + log |ball| +
-    psi(n) - psi(k), r_k the distance to the k-th neighbour. The bias is O((k/n)^(2/dim)) for smooth densities and O((k/n)^(1/dim)) for
-    those that jump at a wall. For independent points; of particles that repel each other the chains are pooled, so that most neighbours
-    are independent. The error is the spread of the estimate over up to 20 groups of chains, or of the points of a single chain; NaN
-    if those are too few for two groups. (The spread of the terms understates by 10 to 25 %, as neighbours share distances.)
+    psi(n) - psi(k), r_k the distance to the k-th neighbour. The bias is O((k/n)^(2/dim)) for smooth densities, approached slowly where
+    they have tails (Berrett, Samworth & Yuan 2019; normal law in dim = 3, k = 4: -0.086 at n = 100, -0.036 at 1600, -0.013 at 25600),
+    and O((k/n)^(1/dim)) for densities that jump at a wall. For independent points; of particles that repel each other the chains are
+    pooled, so that most neighbours are independent. The error is the spread of the estimate over up to 20 groups of chains, or of the
+    points of a single chain; NaN if those are too few for two groups. (The spread of the terms
+    understates by 10 to 25 %, as neighbours share distances.)
 
     Raises
     ------
