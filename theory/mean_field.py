@@ -103,6 +103,12 @@ class MeanField:
         u = self._potential(rho)
         return self._dissipation(rho, u, [line.hops(u) for line in self.lines])
 
+    def rate(self, rho: ArrayLike) -> FloatArray:
+        """d rho / dt (shape) of the semi-discrete flow, for solvers of ordinary differential equations; mass and sign are not checked."""
+        rho = finite(rho, "rho").reshape(self.mesh.shape)
+        u = self._potential(rho)
+        return np.add.reduce([line.gain(line.flux(rho, line.hops(u))) for line in self.lines]) / self.mesh.volume
+
     def evolve(self, rho: ArrayLike, t: float, *, tol: float = 1e-4, n_steps: int | None = None) -> FloatArray:
         """The density (shape) after time t: the last one of `flow`, whose parameters these are.
 
@@ -219,7 +225,7 @@ class MeanField:
     def _dissipation(self, rho: FloatArray, u: FloatArray, hops: Sequence[Hops]) -> float:
         with np.errstate(divide="ignore", invalid="ignore"):
             mu = u + np.log(rho) / self.beta
-            losses = [(line.flux(rho, hop), line.rise(line.turn(mu))) for line, hop in zip(self.lines, hops)]
+            losses = [(line.flux(rho, hop), line.rise(mu)) for line, hop in zip(self.lines, hops)]
             return float(sum(np.sum(np.where(flux == 0, 0.0, -flux * rise)) for flux, rise in losses))
 
 

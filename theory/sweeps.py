@@ -1,6 +1,6 @@
 """Scharfetter-Gummel fluxes and implicit steps along the axes of a mesh, in a fixed potential.
 
-With z = beta times the rise of the potential across a face, the flux is conductance / beta * (B(z) rho_left - B(-z) rho_right),
+With z = beta times the rise of the potential across a face, the flux is conductance / beta * (B(z) rho_before - B(-z) rho_after),
 B(z) = z / (exp(z) - 1): zero exactly for the Gibbs density, and of the sign of the fall of U + log(rho) / beta (Scharfetter & Gummel 1969).
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dgtsv
-from scipy.special import exprel
 
 from theory.arrays import FloatArray
 from theory.meshes import Mesh
@@ -19,81 +17,60 @@ __all__ = ["Hops", "Line"]
 
 
 class Hops(NamedTuple):
-    """Rates (line, face) at which volumes of density cross each face to the right and to the left."""
+    """Rates (cell, line) at which volumes of density cross the face behind each cell, forwards and backwards."""
 
     right: FloatArray
     left: FloatArray
 
 
 class Line:
-    """One axis of a mesh: cell values are turned to (line, cell), the axis last."""
+    """One axis of a mesh: cell values are turned to (cell, line), the axis first.
+
+    The face behind a cell leads to the next one, behind the last cell to the first one; a wall there is a face of conductance 0.
+    """
 
     def __init__(self, mesh: Mesh, axis: int, beta: float):
-        self.axis, self.beta, self.periodic = axis, beta, mesh.axes[axis].periodic
+        self.axis, self.beta, self.shape = axis, beta, mesh.shape
         self.volume = self.turn(np.broadcast_to(mesh.volume, mesh.shape))
+        self.conductance = np.zeros_like(self.volume)
         faces = list(mesh.shape)
-        faces[axis] -= not self.periodic
-        self.conductance = self.turn(np.broadcast_to(mesh.axes[axis].conductance, faces)) / beta
+        faces[axis] -= not mesh.axes[axis].periodic
+        self.conductance[: faces[axis]] = self.turn(np.broadcast_to(mesh.axes[axis].conductance, faces)) / beta
 
     def turn(self, values: FloatArray) -> FloatArray:
-        """(shape) -> (line, cell)."""
-        turned = np.ascontiguousarray(np.moveaxis(values, self.axis, -1))
-        return turned.reshape(-1, turned.shape[-1])
+        """(shape) -> (cell, line)."""
+        turned = np.moveaxis(values, self.axis, 0)
+        return np.ascontiguousarray(turned.reshape(len(turned), -1))
 
-    def back(self, lines: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-        """(line, cell) -> (shape), the inverse of `turn`."""
-        first = [n for k, n in enumerate(shape) if k != self.axis]
-        return np.moveaxis(lines.reshape(*first, shape[self.axis]), -1, self.axis)
+    def back(self, lines: FloatArray) -> FloatArray:
+        """(cell, line) -> (shape), the inverse of `turn`."""
+        other = [n for k, n in enumerate(self.shape) if k != self.axis]
+        return np.moveaxis(lines.reshape(-1, *other), 0, self.axis)
 
-    def rise(self, lines: FloatArray) -> FloatArray:
-        """Differences (line, face) across the faces."""
-        return np.diff(lines, append=lines[:, :1]) if self.periodic else np.diff(lines)
+    def rise(self, values: FloatArray) -> FloatArray:
+        """Differences (cell, line) across the face behind each cell, for values (shape)."""
+        return np.diff(lines := self.turn(values), axis=0, append=lines[:1])
 
     def hops(self, u: FloatArray) -> Hops:
         """Rates in the potential u (shape)."""
-        z = self.beta * self.rise(self.turn(u))
-        base = self.conductance / exprel(np.abs(z))
-        return Hops(base + self.conductance * np.maximum(-z, 0.0), base + self.conductance * np.maximum(z, 0.0))
+        from theory.elimination import rates
+
+        lines = self.turn(u)
+        hops = Hops(np.empty_like(lines), np.empty_like(lines))
+        rates(lines, self.conductance, self.beta, *hops)
+        return hops
 
     def flux(self, rho: FloatArray, hops: Hops) -> FloatArray:
-        """Mass (line, face) that crosses each face per time, to the right, for a density (shape)."""
+        """Mass (cell, line) that crosses the face behind each cell per time, for a density (shape)."""
         lines = self.turn(rho)
-        after = np.roll(lines, -1, axis=1) if self.periodic else lines[:, 1:]
-        return hops.right * (lines if self.periodic else lines[:, :-1]) - hops.left * after
+        return hops.right * lines - hops.left * np.roll(lines, -1, axis=0)
+
+    def gain(self, flux: FloatArray) -> FloatArray:
+        """Mass (shape) that each cell gains per time from the fluxes."""
+        return self.back(np.roll(flux, 1, axis=0) - flux)
 
     def step(self, rho: FloatArray, hops: Hops, dt: float) -> FloatArray:
-        """The density (shape) after an implicit step of length dt along this axis alone.
+        """The density (shape) after an implicit step of length dt along this axis alone: mass is conserved, nothing falls below 0."""
+        from theory.elimination import solve
 
-        The matrix is an M-matrix whose columns sum to the volumes: mass is conserved and the density stays positive at any dt.
-        """
-        lines = self.turn(rho)
-        n = lines.shape[1]
-        right, left = np.zeros_like(lines), np.zeros_like(lines)
-        right[:, : n - 1 + self.periodic], left[:, : n - 1 + self.periodic] = dt * hops.right, dt * hops.left
-        diagonal = self.volume + right + np.roll(left, 1, axis=1)
-        solve = _cyclic if self.periodic else _tridiagonal
-        return self.back(solve(right, left, diagonal, self.volume * lines), rho.shape)
-
-
-def _tridiagonal(right: FloatArray, left: FloatArray, diagonal: FloatArray, mass: FloatArray) -> FloatArray:
-    """All lines as one system, uncoupled where a line ends: the last entries of `right` and `left` must be zero."""
-    *_, solution, info = dgtsv(-right.ravel()[:-1], diagonal.ravel(), -left.ravel()[:-1], mass.ravel())
-    if info:
-        raise RuntimeError("a sweep met a singular matrix: the potential jumps by more than floating point holds")
-    return solution.reshape(mass.shape)
-
-
-def _cyclic(right: FloatArray, left: FloatArray, diagonal: FloatArray, mass: FloatArray) -> FloatArray:
-    """The same with the last entries joining the last cell with the first (Sherman & Morrison 1950); every term is positive."""
-    corner, other, first = right[:, -1].copy(), left[:, -1].copy(), diagonal[:, 0].copy()
-    diagonal, inner = diagonal.copy(), (right.copy(), left.copy())
-    diagonal[:, 0] += first
-    diagonal[:, -1] += corner * other / first
-    for part in inner:
-        part[:, -1] = 0.0
-    source = np.zeros_like(mass)
-    source[:, 0], source[:, -1] = first, other
-    direct, echo = _tridiagonal(*inner, diagonal, mass), _tridiagonal(*inner, diagonal, source)
-    weight = corner / first
-    gain = (direct[:, 0] + weight * direct[:, -1]) / (1 - echo[:, 0] - weight * echo[:, -1])
-    return direct + echo * gain[:, None]
+        return self.back(solve(*hops, self.volume, self.turn(rho), dt))
