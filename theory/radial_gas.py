@@ -29,7 +29,8 @@ class RadialGas(RadialLaw):
 
     def __init__(self, s: float, mesh: RadialBall, field: MeanField, state: Stationary, tail: float):
         self.dim, self.s, self.mesh, self.state, self.tail = mesh.dim, s, mesh, state, tail
-        self._energy = mesh.integral(state.rho * (field.external + field.potential(state.rho)) / 2)
+        self._potential = field.potential(state.rho)
+        self._energy = mesh.integral(state.rho * (field.external + self._potential) / 2)
         self._cdf = np.concatenate([[0.0], np.cumsum(mesh.volume * state.rho)])
         self._cdf /= self._cdf[-1]
 
@@ -46,6 +47,13 @@ class RadialGas(RadialLaw):
     def density(self, x: ArrayLike) -> FloatArray:
         """Density at x (..., dim), shape (...): linear between the shells' centres, zero beyond the mesh."""
         return np.interp(radii(x, self.dim), self.mesh.centres, self.state.rho, right=0.0)
+
+    def potential(self, x: ArrayLike) -> FloatArray:
+        """V + strength g*rho at x (..., dim) within the mesh, shape (...): linear between the shells' centres."""
+        r = radii(x, self.dim)
+        if (r > self.mesh.radius).any():
+            raise ValueError(f"x must lie within the mesh, |x| <= {self.mesh.radius:g}, got {r.max():g}")
+        return np.interp(r, self.mesh.centres, self._potential)
 
     def radial_cdf(self, r: ArrayLike) -> FloatArray:
         """P(|x| <= r), shape of r."""
@@ -82,7 +90,7 @@ def radial_gas(dim: int, s: float, kappa: float, strength: float, beta: float, *
     kappa, strength, beta = positive(kappa, "kappa"), positive(strength, "strength"), positive(beta, "beta")
     tail, n_cells = positive(tail, "tail"), count(n_cells, "n_cells", least=16)
     radius = tail_bound(dim, s, kappa, strength, beta, tail / 2)
-    for n in (min(n_cells, 128), n_cells):
+    for n in (min(n_cells, 64), n_cells):
         mesh = RadialBall(radius, n, dim)
         field = MeanField(lambda r: kappa * r**2 / 2, lambda r: strength * riesz(r, s), beta, mesh)
         state = field.stationary()

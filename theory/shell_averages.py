@@ -46,7 +46,7 @@ def shell_averages(interaction: Function, edges: FloatArray, dim: int) -> FloatA
     for low, high, points in TIERS:
         chosen = np.flatnonzero(~touching & (gap >= low) & (gap < high))
         rules = gauss_in_shells(edges, dim, points)
-        size = max(1, CHUNK // (points**2 * _angles(dim)))
+        size = max(1, CHUNK // (points**2 * _angles(dim, 4.0)))
         for part in np.split(chosen, range(size, len(chosen), size)):
             values[part] = _separated(interaction, rules, i[part], j[part], dim)
     result = np.empty((n, n))
@@ -64,9 +64,9 @@ def spherical_mean(interaction: Function, r: FloatArray, q: FloatArray, dim: int
     if dim == 1:
         nearer, farther = (evaluate(interaction, t, "interaction", r.shape) for t in (np.abs(r - q), r + q))
         return (nearer + farther) / 2
-    node, weight = np.polynomial.legendre.leggauss(_angles(dim))
     scale = np.arcsinh(np.abs(r - q) / (2 * np.sqrt(r * q)))[..., None]
     top = np.arcsinh(np.pi / 2 / scale)
+    node, weight = np.polynomial.legendre.leggauss(_angles(dim, top.max(initial=0.0)))
     angle = scale * np.sinh(top * (node + 1) / 2)
     sine = np.sin(angle)
     weight = weight * np.sqrt(scale**2 + angle**2) * (sine * np.cos(angle)) ** (dim - 2)
@@ -85,7 +85,11 @@ def common_volume(a: FloatArray, b: FloatArray, t: FloatArray, dim: int) -> Floa
 def _cap(radius: FloatArray, plane: FloatArray, dim: int) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         cosine = np.where(radius > 0, np.clip(plane / radius, -1, 1), 1.0)
-    return radius**dim * (1 - np.sign(cosine) * betainc(0.5, (dim + 1) / 2, cosine**2)) / 2
+    square, thick = cosine**2, np.abs(cosine) < 0.5
+    share = np.empty_like(square)  # of both caps beyond |cosine|, without cancellation in either form
+    share[thick] = 1 - betainc(0.5, (dim + 1) / 2, square[thick])
+    share[~thick] = betainc((dim + 1) / 2, 0.5, 1 - square[~thick])
+    return radius**dim * np.where(cosine > 0, share / 2, 1 - share / 2)
 
 
 def gauss_in_shells(edges: FloatArray, dim: int, points: int) -> tuple[FloatArray, FloatArray]:
@@ -113,7 +117,7 @@ def gauss_in_shells(edges: FloatArray, dim: int, points: int) -> tuple[FloatArra
 
 def tanh_sinh() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on (0, 1) for integrands with logarithms or fractional powers at the ends (Takahasi & Mori 1974)."""
-    tau = np.linspace(-3.3, 3.0, 68)
+    tau = np.linspace(-3.3, 3.0, 91)
     sinh = np.pi * np.sinh(tau)
     node = 1 / (1 + np.exp(-sinh))
     return node, (tau[1] - tau[0]) * np.pi * np.cosh(tau) * node / (1 + np.exp(sinh))
@@ -148,8 +152,9 @@ def singular_rule(power: float, dim: int) -> tuple[FloatArray, FloatArray]:
     return node ** (1 / (dim - power)), weight / (dim - power)
 
 
-def _angles(dim: int) -> int:
-    return 1 if dim == 1 else 20 + 2 * dim
+def _angles(dim: int, top: float) -> int:
+    """Points that resolve sin^(dim - 2) and a stretch of e^top to about 1e-12."""
+    return 1 if dim == 1 else 8 + int(4 * top) + 2 * dim
 
 
 def _separated(interaction: Function, rules: tuple[FloatArray, FloatArray], i: Indices, j: Indices, dim: int) -> FloatArray:
@@ -175,18 +180,22 @@ def _touching(interaction: Function, edges: FloatArray, i: Indices, j: Indices, 
         some = high - low > 1e-12
         first, later = np.flatnonzero(some & (low == 0)), np.flatnonzero(some & (low > 0))
         node, weight = singular_rule(power, dim)
-        t = np.maximum(high[first, None] * node, smallest / scale[first, None])  # below, the integrand is constant
-        values = t**power * _distance_density(interaction, t, balls[:, first, None], scale[first, None], dim)
+        t = np.maximum(high[first, None] * node, 1e-300)
+        known = np.maximum(t, smallest / scale[first, None])  # below, g is a power
+        values = known**power * _at_distance(interaction, scale[first, None] * known) * _distance_density(t, balls[:, first, None], dim)
         total[first] += high[first] ** (dim - power) * (values @ weight)
         node, weight = tanh_sinh()
         t = low[later, None] + (high - low)[later, None] * node
-        values = t ** (dim - 1) * _distance_density(interaction, t, balls[:, later, None], scale[later, None], dim)
+        values = t ** (dim - 1) * _at_distance(interaction, scale[later, None] * t) * _distance_density(t, balls[:, later, None], dim)
         total[later] += (high - low)[later] * (values @ weight)
     return dim * total / ((b**dim - a**dim) * (d**dim - c**dim))
 
 
-def _distance_density(interaction: Function, t: FloatArray, balls: FloatArray, scale: FloatArray, dim: int) -> FloatArray:
-    """g(scale t) D(t) for the radii (4, ...) of two shells."""
+def _at_distance(interaction: Function, t: FloatArray) -> FloatArray:
+    return evaluate(interaction, t, "interaction", t.shape)
+
+
+def _distance_density(t: FloatArray, balls: FloatArray, dim: int) -> FloatArray:
+    """D(t) of `_touching` for the radii (4, ...) of two shells."""
     a, b, c, d = balls
-    common = common_volume(b, d, t, dim) - common_volume(a, d, t, dim) - common_volume(b, c, t, dim) + common_volume(a, c, t, dim)
-    return common * evaluate(interaction, scale * t, "interaction", t.shape)
+    return common_volume(b, d, t, dim) - common_volume(a, d, t, dim) - common_volume(b, c, t, dim) + common_volume(a, c, t, dim)
