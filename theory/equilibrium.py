@@ -50,13 +50,13 @@ class BallProfile(BallLaw, Trapped):
     """
 
     @property
-    def radius(self) -> float:
+    def radius(self) -> float:  # type: ignore[override]
         """Radius of the support."""
         logs = gammaln((self.dim - self.s) / 2) + gammaln((self.s + 4) / 2) - gammaln(self.dim / 2)
         return float((2 * self.strength * (abs(self.s) or 1) / (self.kappa * self.dim) * np.exp(logs)) ** (1 / (self.s + 2)))
 
     @property
-    def exponent(self) -> float:
+    def exponent(self) -> float:  # type: ignore[override]
         """Power of (radius^2 - |x|^2): 1 - (dim - s)/2."""
         return 1 - (self.dim - self.s) / 2
 
@@ -136,7 +136,7 @@ class TrappedSphere(SphereLaw, Trapped):
             raise ValueError(f"s must lie in (-2, {self.dim - 4}], got {self.s!r}")
 
     @property
-    def radius(self) -> float:
+    def radius(self) -> float:  # type: ignore[override]
         """Radius of the sphere."""
         mean = abs(float(mean_over_sphere(1.0, 1.0, self.dim, self.s))) * abs(self.s) if self.s else 1.0
         return float((self.strength * mean / (2 * self.kappa)) ** (1 / (self.s + 2)))

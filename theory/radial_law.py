@@ -7,6 +7,7 @@ sphere. Points x have shape (..., dim); on the line (dim = 1) also any shape wit
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +16,7 @@ from scipy.special import betainc, betaincinv, betaln, digamma, gammaln, hyp2f1
 
 from theory.arrays import FloatArray, count, finite, generator, real
 
-__all__ = ["BallLaw", "RadialLaw", "SphereLaw", "invert", "mean_over_ball", "mean_over_sphere", "radii", "riesz"]
+__all__ = ["BallLaw", "Moved", "RadialLaw", "SphereLaw", "invert", "mean_over_ball", "mean_over_sphere", "radii", "riesz"]
 
 
 def riesz(r: ArrayLike, s: float) -> FloatArray:
@@ -96,8 +97,8 @@ def mean_over_sphere(r: ArrayLike, rho: ArrayLike, dim: int, s: float) -> FloatA
 class RadialLaw:
     """A rotation-invariant probability measure on R^dim.
 
-    Subclasses give `dim`, `s` (the exponent of the interaction it is an equilibrium of), `radial_cdf`, `radial_quantile`, `moment`, and
-    where they exist `density`, `energy`, `multiplier` (value of V + strength g*mu on the support) and `potential`.
+    Subclasses give `dim`, `s` (the exponent of the interaction it is an equilibrium of), `radial_cdf`, `radial_quantile`, `moment`,
+    `energy`, `multiplier`, `potential` and, where there is one, `density`.
     """
 
     dim: int = 1
@@ -115,8 +116,22 @@ class RadialLaw:
         """Smallest r with P(|x| <= r) >= u, for u in [0, 1]; shape of u."""
         raise NotImplementedError
 
+    def potential(self, x: ArrayLike) -> FloatArray:
+        """V + strength g*mu at x (..., dim), shape (...)."""
+        raise NotImplementedError
+
     def moment(self, order: float) -> float:
         """E |x|^order; ValueError where it is infinite."""
+        raise NotImplementedError
+
+    @property
+    def energy(self) -> float:
+        """E(mu)."""
+        raise NotImplementedError
+
+    @property
+    def multiplier(self) -> float:
+        """Value of V + strength g*mu on the support (with log(rho)/beta at a finite temperature)."""
         raise NotImplementedError
 
     def cdf(self, x: ArrayLike) -> FloatArray:
@@ -157,15 +172,8 @@ class BallLaw(RadialLaw):
     Subclasses give `dim`, `s`, `radius` and `exponent` > -1.
     """
 
-    @property
-    def radius(self) -> float:
-        """Radius of the support."""
-        raise NotImplementedError
-
-    @property
-    def exponent(self) -> float:
-        """Power of (radius^2 - |x|^2)."""
-        raise NotImplementedError
+    radius: float
+    exponent: float
 
     def density(self, x: ArrayLike) -> FloatArray:
         """Density at x (..., dim), shape (...); zero outside the ball, infinite on its edge if the exponent is negative."""
@@ -213,10 +221,7 @@ class BallLaw(RadialLaw):
 class SphereLaw(RadialLaw):
     """Uniform on the sphere |x| = radius; on the line half of the mass on each of -radius and radius. Subclasses give `radius`."""
 
-    @property
-    def radius(self) -> float:
-        """Radius of the sphere."""
-        raise NotImplementedError
+    radius: float
 
     def radial_cdf(self, r: ArrayLike) -> FloatArray:
         """P(|x| <= r): a step at the radius."""
@@ -240,3 +245,59 @@ class SphereLaw(RadialLaw):
     def moment(self, order: float) -> float:
         """radius^order."""
         return float(self.radius ** real(order, "order"))
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A rotation-invariant law about another `centre`, a tuple of `dim` numbers; radii, moments about the centre: see `law`."""
+
+    law: RadialLaw
+    centre: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if finite(self.centre, "centre").shape != (self.law.dim,):
+            raise ValueError(f"centre must hold {self.law.dim} numbers, got {self.centre!r}")
+
+    @property
+    def dim(self) -> int:
+        """Dimension of space."""
+        return self.law.dim
+
+    @property
+    def s(self) -> float:
+        """Riesz exponent of the interaction."""
+        return self.law.s
+
+    @property
+    def energy(self) -> float:
+        """Energy, that of `law`."""
+        return self.law.energy
+
+    @property
+    def multiplier(self) -> float:
+        """Value of V + strength g*mu on the support."""
+        return self.law.multiplier
+
+    def density(self, x: ArrayLike) -> FloatArray:
+        """Density at x (..., dim), shape (...)."""
+        return self.law.density(self._about(x))
+
+    def potential(self, x: ArrayLike) -> FloatArray:
+        """V + strength g*mu at x (..., dim), shape (...)."""
+        return self.law.potential(self._about(x))
+
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """P(X <= x) on the line, shape of x or (n,) of (n, 1)."""
+        return self.law.cdf(self._about(x))
+
+    def quantile(self, u: ArrayLike) -> FloatArray:
+        """Inverse of `cdf` for u in [0, 1], shape of u."""
+        return self.law.quantile(u) + self.centre[0]
+
+    def sample(self, n: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
+        """Independent points (n, dim)."""
+        return self.law.sample(n, rng) + np.asarray(self.centre)
+
+    def _about(self, x: ArrayLike) -> FloatArray:
+        x = finite(x, "x")
+        return x - (self.centre[0] if self.dim == 1 else np.asarray(self.centre))
