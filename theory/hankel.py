@@ -79,7 +79,8 @@ def _integrals(f: Radial, w: float, dim: int, edges: FloatArray, order: int) -> 
 
 def _at_zero(f: Radial, dim: int, h: float) -> float:
     """int_0^inf f(r) r^(dim-1) dr by the exp-sinh rule."""
-    t = np.arange(-4.5, 4.5, h)
+    reach = np.arcsinh(2 / np.pi * min(70.0, 600 / dim))  # r from e^-70 to e^70, r^dim within the floats
+    t = np.arange(-reach, reach, h)
     r = np.exp(np.pi / 2 * np.sinh(t))
     return float(h * np.sum(f(r) * r**dim * np.pi / 2 * np.cosh(t)))
 
