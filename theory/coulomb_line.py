@@ -145,10 +145,10 @@ class CoulombLine:
         """The u <= limit with log F_k(u) = target; from the left Newton's steps are monotone, as log F_k is concave (Prekopa 1973)."""
         u = np.clip(limit, -WINDOW, 0.0)
         for _ in range(100):
-            step = (target - self._log_f(k, u)) / self._log_f(k, u, derivative=True)
-            u = np.clip(u + step, -WINDOW, limit)
-            if (abs(step) < 1e-12).all():
+            short = target - self._log_f(k, u)
+            if (abs(short) < 1e-13 * (1 + abs(target))).all():
                 return u
+            u = np.clip(u + short / self._log_f(k, u, derivative=True), -WINDOW, limit)
         raise ArithmeticError(f"inversion of the law of particle {k} of {self.n} did not converge")
 
 

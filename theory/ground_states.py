@@ -100,8 +100,8 @@ def _self_log(z: Any) -> Any:
 def mirror_ground_state(n: int, kappa: float, strength: float) -> Float[np.ndarray, "n 1"]:
     """Minimiser (n, 1), n >= 2, of log-repelling particles in the trap kappa x^2/2 that repel the others' mirror images as well.
 
-    Up to signs 0 and the positive zeros of H_(2n-1) times sqrt(strength/(kappa (n-1))): the squares obey `half_line_ground_state` of slope
-    kappa/2. All are returned at x >= 0, ascending.
+    Up to signs 0 and, times sqrt(strength/(kappa (n-1))), the roots of the zeros of L_(n-1)^(1): the squares obey `half_line_ground_state`
+    of slope kappa/2. All are returned at x >= 0, ascending.
     """
     return np.sqrt(half_line_ground_state(n, positive(kappa, "kappa") / 2, strength))
 

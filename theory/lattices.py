@@ -128,7 +128,7 @@ def _gather(square: FloatArray) -> Shells:
 
 def _limit(dim: int) -> float:
     """Squared length beyond which exp(-pi |x|^2), summed over a lattice of covolume 1, is below rounding."""
-    return 12.0 + dim
+    return 12.0 + dim / 2
 
 
 def _theta_integral(shells: Shells, nu: float) -> float:
