@@ -65,7 +65,8 @@ class GaussWigner(PhaseLaw):
             return h**2 * force / ((k + 1) * (k + 2))
 
         slope = -1j * np.sqrt(2) * gamma_ratio(self.crossover / 2) if self.crossover else 0j
-        return TaylorTable(extend, lambda u: 1 / np.sqrt(1 + abs(u**2 / 4 + shift)), slope, 2 * np.sqrt(self.crossover) + 40)
+        end = float(2 * np.sqrt(self.crossover) + 40)  # steps: a phase, and the width of the turning point
+        return TaylorTable(extend, lambda u: float(1 / np.sqrt(2 + abs(u**2 / 4 + shift) + u ** (2 / 3))), slope, end)
 
     def free_cdf(self, u: FloatArray) -> FloatArray:
         """Gaussian."""
