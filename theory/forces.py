@@ -23,6 +23,7 @@ __all__ = [
     "noise_length",
     "require_described",
     "shortened",
+    "step_heat",
 ]
 
 SHRINK = 0.5825971579  # -zeta(1/2)/sqrt(2 pi): where a Gaussian walk of unit step sees a wall (Siegmund 1979)
@@ -57,6 +58,18 @@ def displacement(run: Run, gradient: FloatArray) -> FloatArray | None:
         gradient = shortened(gradient, float(run.sampler["clip"]))
     drift = -run.constant("step_size") * gradient
     return drift if run.sampler.get("drift_cap") is None else shortened(drift, float(run.sampler["drift_cap"]))
+
+
+def step_heat(run: Run) -> float:
+    """Fraction of the temperature by which Langevin steps of the described terms heat, to first order; 0 for exact samplers.
+
+    The virial identity of the step: the term |D|^2/2 beside dim step/beta; jumps are cut as in `moment_laws.second_moment`.
+    """
+    drift = displacement(run, run.gradient)
+    if drift is None:
+        return 0.0
+    step, beta = run.constant("step_size"), run.constant("beta")
+    return float(beta * np.minimum(np.sum(drift**2, axis=-1), jump(run, step, beta)).mean() / (2 * step * run.dim))
 
 
 def shortened(vector: FloatArray, limit: float) -> FloatArray:

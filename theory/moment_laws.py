@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from theory.convergence import effective_sample_size, mean_and_error
-from theory.ensembles import circle_gas_energy, log_gas_energy, wall_gas_energy
-from theory.forces import displacement, jump, require_described
+from theory.chains import effective_sample_size, mean_and_error
+from theory.ensembles import circle_gas_energy, fourth_moment, log_gas_energy, wall_gas_energy
+from theory.forces import displacement, jump, require_described, step_heat
 from theory.laws import Law, statistical
 from theory.run import NotApplicable, Run
 
-__all__ = ["second_moment", "energy"]
+__all__ = ["chaos_bias", "energy", "second_moment"]
+
+HEAT_LIMIT = 0.1  # fraction of the temperature by which steps may heat a law that does not take them into account
 
 
 def second_moment(run: Run) -> Law:
@@ -47,6 +49,33 @@ def _closed_form(run: Run, beta: float, stiffness: float) -> str:
     if strength is None:
         return "virial identity"
     return f"continuous time {(run.dim / beta + (strength / 2 if run.n_particles > 1 else 0)) / stiffness:.5g}"
+
+
+def chaos_bias(run: Run) -> Law:
+    """Fourth moment of the log gas on the line in a trap: (3 + 5c + 2c^2 - c^2/(N-1))/(beta kappa)^2, c = beta strength/2.
+
+    Without the last term it is that of the mean-field limit (the Gauss-Wigner law): the bias of propagation of chaos, of order 1/N. The
+    note says whether the run tells the two apart. Langevin steps heat; twice the fraction of it, to first order, is allowed for.
+    """
+    require_described(run)
+    if run.dim != 1 or run.n_particles < 2:
+        raise NotApplicable("for two and more particles on a line")
+    beta, (stiffness, centre) = run.constant("beta"), run.trap()
+    run.require_free()
+    strength = run.plain_strength()
+    if strength is None or not strength > 0:
+        raise NotApplicable("the interaction is not the bare log")
+    finite = fourth_moment(run.n_particles, beta, stiffness, strength)
+    limit = finite + (beta * strength / 2) ** 2 / (run.n_particles - 1) / (beta * stiffness) ** 2
+    heat = step_heat(run)
+    if heat > HEAT_LIMIT:
+        raise NotApplicable(f"the steps heat by {heat:.2g} of the temperature")
+    draws = np.mean((run.omega[..., 0] - centre) ** 4, axis=-1)
+    measured, error, across = mean_and_error(draws)
+    total = np.hypot(error, 2 * heat * finite)
+    told = abs(measured - finite) < abs(measured - limit) and limit - finite > 2 * total
+    note = f"exact at N = {run.n_particles}; mean field {limit:.5g}, {'told apart' if told else 'not told apart'}"
+    return statistical("chaos_bias", finite, measured, error, across, 2 * heat * finite, effective_sample_size(draws), note)
 
 
 def energy(run: Run) -> Law:

@@ -16,17 +16,21 @@ import numpy as np
 import xarray as xr
 
 from theory.arrays import FloatArray, generator, real
-from theory.convergence import effective_sample_size, mean_and_error, split_r_hat
+from theory.chains import effective_sample_size, split_r_hat
+from theory.course_laws import R_HAT_LIMIT, free_energy, mixing, quantities, stationarity
 from theory.density_laws import density
+from theory.description_rules import described_energy, described_force, inside
+from theory.ground_state_rules import balance, ground_state, settled
 from theory.laws import Law
-from theory.moment_laws import energy, second_moment
+from theory.moment_laws import chaos_bias, energy, second_moment
 from theory.run import NotApplicable, Potential, Run, read
-from theory.step_rules import acceptance, capped, coincident, extra_temperature, settled, steps
+from theory.step_rules import acceptance, capped, coincident, extra_temperature, steps
+from theory.temperature_law import temperature
 from theory.wall_laws import wall_atom
 
 __all__ = ["check", "summary"]
 
-R_HAT_LIMIT, ESS_LIMIT, DRIFT_LIMIT = 1.05, 100, 3  # the last in standard errors between the halves of a run
+ESS_LIMIT = 100  # effective samples below which standard errors are rough
 
 
 def check(
@@ -40,14 +44,21 @@ def check(
 ) -> xr.Dataset:
     """Compare a run with the laws that apply to it.
 
-    Laws: "second_moment" (virial identity of the Euler step itself, exact at any step size; needs a trap and no wall contact),
-    "energy" (its exact mean: MALA and HMC, log gas in one dimension in a trap, between walls or on a circle), "wall_atom" (fraction of
-    particles on the boundary against the artefact of the projected scheme, never read as physics) and "density" (one dimension:
-    cumulative distribution at the nine deciles of the exact or mean-field law). Rules without statistics: "steps" (drifts far longer
-    than the noise, by which a gas explodes), "capped" (drifts that the cap shortened), "acceptance" (MALA and HMC: no chain is stuck),
-    "extra_temperature" (heat of minibatches against 1/beta), "coincident" (no bare pair at distance 0, no infinite energy) and "settled"
-    (infinite or scheduled beta, in place of the mixing: the energy has come to rest). Frames up to the sampler's `tune` steps are left
-    out. A law that fails while the frames still drift says so in its note.
+    Statistical laws: "second_moment" (virial identity of the Euler step itself, exact at any step size; needs a trap and no wall
+    contact), "temperature" (balance of noise and forces apart from the strength of the repulsion, at walls and on a torus together with
+    it), "energy" (its exact mean: MALA and HMC, log gases in a trap, between walls, on a circle, and at index 2 in the plane),
+    "chaos_bias" (fourth moment of the log gas on the line, exact at finite N, told from its mean-field limit), "density" (deciles of the
+    exact or mean-field law: of the position on the line, of the radius or of each coordinate in more dimensions), "wall_atom" (fraction of
+    particles on the boundary against the artefact of the projected scheme, never read as physics), "stationarity" (no drift from the
+    first to the last third of the frames) and "free_energy" (no rise from the start on).
+
+    Rules without statistics: "mixing" (R-hat), "inside" (the domain), "described_energy" and "described_force" (what was recorded is
+    what the description says), "steps" (drifts far longer than the noise, by which a gas explodes), "capped" (drifts that the cap
+    shortened), "acceptance" (MALA and HMC: no chain is stuck), "extra_temperature" (heat of minibatches against 1/beta), "coincident" (no
+    bare pair at distance 0, no infinite energy), and for descents (infinite or scheduled beta) "settled" (the energy has come to rest),
+    "balance" (so have the forces) and "ground_state" (in the equilibrium known in closed form).
+
+    Frames up to the sampler's `tune` steps are left out. A law that fails while the frames still drift says so in its note.
 
     Parameters
     ----------
@@ -61,15 +72,15 @@ def check(
     alpha
         Rate at which a correct run is rejected, all statistical laws together.
     rng
-        Seed or generator of the exact sampler that the density law may draw from.
+        Seed or generator of the noise and of the exact samples that laws draw.
 
     Returns
     -------
     xr.Dataset
         `predicted`, `measured`, `standard_error` (effective sample size), `standard_error_chains` (spread of the chains),
-        `allowance`, `z`, `p_value`, `passed`, `note` on the axis `law`, which is empty if nothing applies; `r_hat`, `ess` and `mean`
-        on the axis `quantity`, without the second moment on a torus. attrs["skipped"] says, as JSON, why each other law, or the
-        "mixing", was left out.
+        `allowance`, `uncertainty` (standard error and allowance together), `z`, `p_value`, `p_corrected` (for the number of statistical
+        laws), `passed`, `note` on the axis `law`, which is empty if nothing applies; `r_hat`, `ess` and `mean` on the axis `quantity`,
+        without the second moment on a torus. attrs["skipped"] says, as JSON, why each other law was left out.
 
     Raises
     ------
@@ -81,13 +92,9 @@ def check(
         raise ValueError(f"alpha must lie in (0, 1), got {alpha!r}")
     run = read(dataset, burn_in, external, interaction)
     found, skipped = _tested(run, generator(rng))
-    reason = run.descent()
-    skipped |= {} if reason is None else {"mixing": reason}
-    quantities = _quantities(run) if reason is None else {}
-    mixing = _mixing(quantities)
-    table = _table(found, alpha, _drifting(quantities, mixing)).merge(mixing)
+    table = _table(found, alpha).merge(_mixed_quantities({} if run.descent() else quantities(run)))
     table.attrs = {
-        "schema": "kernelgas.check/1",
+        "schema": "kernelgas.check/2",
         "alpha": alpha,
         "burn_in": burn_in,
         "n_frames": run.omega.shape[1],
@@ -98,25 +105,16 @@ def check(
 
 def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, str]]:
     """The laws that apply, and why the others do not."""
-    tests: dict[str, Callable[[Run], Law]] = {
-        "second_moment": second_moment,
-        "energy": energy,
-        "wall_atom": wall_atom,
-        "density": partial(density, rng=rng),
-        "steps": steps,
-        "capped": capped,
-        "acceptance": acceptance,
-        "extra_temperature": extra_temperature,
-        "coincident": coincident,
-        "settled": settled,
-    }
+    tests: list[Callable[[Run], Law]] = [second_moment, partial(temperature, rng=rng), energy, chaos_bias, partial(density, rng=rng)]
+    tests += [wall_atom, stationarity, free_energy, mixing, inside, described_energy, described_force, steps, capped, acceptance]
+    tests += [extra_temperature, coincident, settled, balance, ground_state]
     found: list[Law] = []
     skipped: dict[str, str] = {}
-    for name, test in tests.items():
+    for test in tests:
         try:
             found.append(test(run))
         except NotApplicable as reason:
-            skipped[name] = str(reason)
+            skipped[getattr(test, "func", test).__name__] = str(reason)
     return found, skipped
 
 
@@ -124,11 +122,10 @@ def summary(table: xr.Dataset) -> str:
     """The result of `check` as a few lines of text."""
     if not isinstance(table, xr.Dataset) or "law" not in table.dims or "skipped" not in table.attrs:
         raise ValueError(f"table must be what check returns, got {type(table).__name__}")
-    lines = [f"{'law':<17} {'predicted':>11} {'measured':>11} {'+-':>9} {'z':>7}  verdict"]
+    lines = [f"{'law':<17} {'predicted':>11} {'measured':>11} {'+-':>9} {'z':>7} {'p':>7}  verdict"]
     for name in table["law"].values:
         row = table.sel(law=name)
-        error = float(np.hypot(row["standard_error"], row["allowance"]))
-        numbers = f"{float(row['predicted']):11.5g} {float(row['measured']):11.5g} {error:9.2g} {_z(row):>7}"
+        numbers = f"{float(row['predicted']):11.5g} {float(row['measured']):11.5g} {float(row['uncertainty']):9.2g} {_tested_by(row)}"
         lines.append(f"{name:<17} {numbers}  {'ok' if bool(row['passed']) else 'FAILED'}  {row['note'].values!s}")
     if not table.sizes["law"]:
         lines.append("no law applies to this run")
@@ -138,9 +135,9 @@ def summary(table: xr.Dataset) -> str:
     return "\n".join(lines)
 
 
-def _z(row: xr.Dataset) -> str:
-    """Deviation in standard errors; rules without statistics have none."""
-    return "-" if np.isnan(row["p_value"]) else f"{float(row['z']):.2f}"
+def _tested_by(row: xr.Dataset) -> str:
+    """Deviation in standard errors and corrected p-value; rules without statistics have none."""
+    return f"{'-':>7} {'-':>7}" if np.isnan(row["p_value"]) else f"{float(row['z']):7.2f} {float(row['p_corrected']):7.2g}"
 
 
 def _mixed(row: xr.Dataset) -> str:
@@ -153,49 +150,31 @@ def _mixed(row: xr.Dataset) -> str:
     return text + (f"; under {ESS_LIMIT} samples: rough errors" if ess < ESS_LIMIT else "")
 
 
-def _table(laws: list[Law], alpha: float, drifting: bool) -> xr.Dataset:
+def _table(laws: list[Law], alpha: float) -> xr.Dataset:
     """The laws as a Dataset on the axis `law`, verdicts corrected for the number of statistical laws."""
     tested = sum(np.isfinite(law.p_value) for law in laws)
-    laws = [_judged(law, alpha / tested, drifting) if np.isfinite(law.p_value) else law for law in laws]
-    columns = {field: ("law", np.array([getattr(law, field) for law in laws], float)) for field in Law._fields[1:7]}
-    total = np.hypot(columns["standard_error"][1], columns["allowance"][1])
-    gap = columns["measured"][1] - columns["predicted"][1]
+    laws = [law._replace(passed=bool(law.p_value * tested > alpha)) if np.isfinite(law.p_value) else law for law in laws]
+    laws = _hinted(laws)
+    columns = {field: np.array([getattr(law, field) for law in laws], float) for field in Law._fields[1:7]}
+    total, gap = np.hypot(columns["standard_error"], columns["allowance"]), columns["measured"] - columns["predicted"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        columns["z"] = ("law", np.where(gap == 0, 0.0, gap / total))
-    passed, note = np.array([law.passed for law in laws], bool), np.array([law.note for law in laws], str)
-    return xr.Dataset(
-        columns | {"passed": ("law", passed), "note": ("law", note)}, coords={"law": np.array([law.name for law in laws], str)}
-    )
+        z = np.where(gap == 0, 0.0, gap / total)
+    columns |= {"uncertainty": total, "z": z, "p_corrected": np.minimum(1.0, columns["p_value"] * tested)}
+    words = {"passed": np.array([law.passed for law in laws], bool), "note": np.array([law.note for law in laws], str)}
+    names = np.array([law.name for law in laws], str)
+    return xr.Dataset({name: ("law", column) for name, column in (columns | words).items()}, coords={"law": names})
 
 
-def _judged(law: Law, alpha: float, drifting: bool) -> Law:
-    """A statistical law with its verdict."""
-    passed = bool(law.p_value > alpha)
-    hint = "; the frames still drift: longer burn_in or run" if drifting and not passed else ""
-    return law._replace(passed=passed, note=law.note + hint)
+def _hinted(laws: list[Law]) -> list[Law]:
+    """The laws, with a hint on those that failed while the frames drift."""
+    drifting = any(law.name in ("stationarity", "mixing") and not law.passed for law in laws)
+    hint = "; the frames still drift: longer burn_in or run"
+    fails = [drifting and not law.passed and np.isfinite(law.p_value) and law.name != "stationarity" for law in laws]
+    return [law._replace(note=law.note + hint) if fail else law for law, fail in zip(laws, fails)]
 
 
-def _quantities(run: Run) -> dict[str, FloatArray]:
-    """What the mixing is judged by, (chain, frame): the second moment where positions have one, and the energy."""
-    quantities = {} if run.domain.get("name") == "Torus" else {"second_moment": np.sum(run.omega**2, axis=-1).mean(-1)}
-    return quantities if run.values is None else quantities | {"energy": run.values}
-
-
-def _mixing(quantities: dict[str, FloatArray]) -> xr.Dataset:
+def _mixed_quantities(draws: dict[str, FloatArray]) -> xr.Dataset:
     """Split R-hat, effective sample size and mean of each quantity."""
-    rows = [(split_r_hat(draws), effective_sample_size(draws), float(draws.mean())) for draws in quantities.values()]
+    rows = [(split_r_hat(values), effective_sample_size(values), float(values.mean())) for values in draws.values()]
     columns = {name: ("quantity", column) for name, column in zip(("r_hat", "ess", "mean"), np.reshape(rows, (-1, 3)).T)}
-    return xr.Dataset(columns, coords={"quantity": np.array(list(quantities), str)})
-
-
-def _drifting(quantities: dict[str, FloatArray], mixing: xr.Dataset) -> bool:
-    """Whether a quantity has not mixed, or differs between the halves of the run by more than DRIFT_LIMIT standard errors."""
-    return bool((mixing["r_hat"] > R_HAT_LIMIT).any()) or any(_moved(draws) for draws in quantities.values() if np.isfinite(draws).all())
-
-
-def _moved(draws: FloatArray) -> bool:
-    half = draws.shape[1] // 2
-    if half < 4:
-        return False
-    (first, error, _), (last, other, _) = mean_and_error(draws[:, :half]), mean_and_error(draws[:, half:])
-    return abs(last - first) > DRIFT_LIMIT * np.hypot(error, other)
+    return xr.Dataset(columns, coords={"quantity": np.array(list(draws), str)})

@@ -23,6 +23,7 @@ from theory.pairs import pair_force
 __all__ = ["NotApplicable", "Potential", "Run", "read", "series"]
 
 PAIR_BUDGET = 20_000_000  # pair differences that one sum over the frames may form
+NEAR = 0.05  # of the half width of a domain: exact samplers that never come as near to its wall do not feel it
 CONTACT_LIMIT = 1e-5  # fraction of steps at the wall below which the laws of free space hold
 
 Potential = Callable[[FloatArray], ArrayLike]
@@ -37,6 +38,7 @@ class Run:
     """What the laws need to know of a run, burn-in removed; `unknown` names energy terms without a closed form."""
 
     omega: FloatArray  # (chain, frame, particle, dim)
+    whole: FloatArray  # the same from the start on
     terms: tuple[dict[str, Any], ...]
     unknown: tuple[str, ...]
     domain: dict[str, Any]
@@ -49,7 +51,7 @@ class Run:
     values: FloatArray | None  # of the energy, (chain, frame)
     course: FloatArray | None  # the same from the start on, burn-in included
     gradients: FloatArray | None  # root mean square over particles of the gradient of N H_N, from the start on
-    tolerance: float
+    epsilon: float  # rounding of the positions
     external: Potential | None
     interaction: Potential | None
 
@@ -70,13 +72,21 @@ class Run:
     @cached_property
     def repulsion(self) -> FloatArray:
         """Force of the Riesz terms on `frames`, of their shape."""
-        return sum((pair_force(self.frames, term, self.exponent(term)) for term in self.named("Riesz")), np.zeros_like(self.frames))
+        return self.repulsion_at(self.frames)
 
     @cached_property
     def gradient(self) -> FloatArray:
         """Gradient of N H_N of the described terms on `frames`, of their shape."""
-        traps = [float(term["stiffness"]) * (self.frames - np.asarray(term.get("centre", 0.0), float)) for term in self.named("Quadratic")]
-        return sum(traps, -self.repulsion)
+        return self.trap_gradient_at(self.frames) - self.repulsion
+
+    def repulsion_at(self, x: FloatArray) -> FloatArray:
+        """Force of the Riesz terms at x (..., particle, dim)."""
+        return sum((pair_force(x, term, self.exponent(term)) for term in self.named("Riesz")), np.zeros_like(x))
+
+    def trap_gradient_at(self, x: FloatArray) -> FloatArray:
+        """Gradient of the quadratic terms at x (..., particle, dim)."""
+        terms = (float(term["stiffness"]) * (x - np.asarray(term.get("centre", 0.0), float)) for term in self.named("Quadratic"))
+        return sum(terms, np.zeros_like(x))
 
     def named(self, name: str) -> list[dict[str, Any]]:
         """The energy terms of one kind."""
@@ -126,6 +136,11 @@ class Run:
         """The Riesz exponent as a number."""
         return float(self.dim - 2) if term["s"] == "coulomb" else float(term["s"])
 
+    @property
+    def tolerance(self) -> float:
+        """Rounding that a position at the wall may have."""
+        return 16 * self.epsilon * max(1.0, float(np.abs(self.omega).max()))
+
     def on_wall(self) -> NDArray[np.bool_]:
         """Which particles sit on the boundary, (chain, frame, particle)."""
         return np.any(self.wall_distances() <= self.tolerance, axis=-1)
@@ -151,7 +166,9 @@ class Run:
         return float(np.min(np.subtract(self.domain["high"], self.domain["low"]))) / 2
 
     def contact_fraction(self) -> float:
-        """Largest of the recorded and the visible fraction of particles at the wall."""
+        """Largest of the recorded and the visible fraction of particles at the wall; for exact samplers, of those NEAR it."""
+        if self.sampler.get("name") != "Langevin" and self.domain.get("name") in ("Ball", "Box"):  # they bounce and leave no trace
+            return float(np.mean(self.wall_distances().min(-1) < NEAR * self.half_width()))
         recorded = 0.0 if self.contact is None else float(self.contact.mean())
         return max(recorded, float(self.on_wall().mean()))
 
@@ -175,12 +192,14 @@ def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, intera
         raise ValueError(f"dataset must hold omega (chain, step, particle, dim), got {dict(dataset.sizes)} and {list(dataset.data_vars)}")
     sampler = _description(dataset, "sampler")
     start = _start(dataset, burn_in, sampler.get("tune", 0))
-    omega = dataset["omega"].transpose("chain", "step", "particle", "dim").values[:, start:]
+    omega = dataset["omega"].transpose("chain", "step", "particle", "dim").values
+    whole = finite(omega, "omega")
     energy = _description(dataset, "energy")
     terms = list(_flatten(energy)) if energy else []
     known = tuple(term for term in terms if _closed(term))
     return Run(
-        omega=finite(omega, "omega"),
+        omega=whole[:, start:],
+        whole=whole,
         terms=known,
         unknown=tuple(str(term.get("name")) for term in terms if term not in known) if energy else ("no description",),
         domain=_domain(dataset),
@@ -193,7 +212,7 @@ def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, intera
         values=series(dataset, "energy", start),
         course=series(dataset, "energy", 0),
         gradients=series(dataset, "grad_norm", 0),
-        tolerance=16 * float(np.finfo(omega.dtype).eps) * max(1.0, float(np.abs(omega).max())) if omega.dtype.kind == "f" else 0.0,
+        epsilon=float(np.finfo(omega.dtype).eps) if omega.dtype.kind == "f" else 0.0,
         external=external,
         interaction=interaction,
     )

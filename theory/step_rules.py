@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from theory.arrays import FloatArray
-from theory.convergence import mean_and_error
+from theory.chains import mean_and_error
 from theory.forces import JUMP, displacement, inside, jump, require_described
 from theory.laws import Law
 from theory.run import CONTACT_LIMIT, NotApplicable, Run
 
-__all__ = ["acceptance", "capped", "coincident", "extra_temperature", "settled", "steps"]
+__all__ = ["acceptance", "capped", "coincident", "extra_temperature", "steps"]
 
 CAPPED_LIMIT = 1e-3  # fraction of capped steps above which a run no longer samples its law
 JUMP_LIMIT = 1e-3  # the same of jumps
@@ -18,7 +18,6 @@ JUMP_SHARE = 0.2  # of the second moment; a run whose jumping particles hold mor
 STUCK = 0.05  # acceptance below which a chain hardly moves
 USEFUL = (0.3, 0.95)  # acceptance outside which another step size would be faster
 HEAT_LIMIT = 0.1  # extra temperature of minibatches, in units of 1/beta
-SETTLED = 1e-6  # of the whole change of energy, that a settled descent may still change in the last quarter
 
 
 def steps(run: Run) -> Law:
@@ -113,25 +112,3 @@ def coincident(run: Run) -> Law:
         if pairs.any():
             note = "a bare pair at one point exerts no force on itself: softening, truncation, reflected walls or a little temperature"
     return Law("coincident", 0.0, measured, error, across, 0.0, float("nan"), measured == 0, note)
-
-
-def settled(run: Run) -> Law:
-    """Descents only: change of energy over the last quarter of the run relative to the whole change, in the worst chain.
-
-    Above SETTLED a descent at infinite beta still moves. Noise, of a schedule of temperatures or of minibatches, never rests: there the
-    number is only told. The gradient need not vanish, as walls may hold the particles.
-    """
-    if run.descent() is None:
-        raise NotApplicable("for descents: an infinite or scheduled beta")
-    if run.course is None or run.course.shape[1] < 8:
-        raise NotApplicable("no energy was recorded" if run.course is None else "too few frames")
-    if not np.isfinite(run.course).all():
-        raise NotApplicable("infinite energies")
-    rounding = run.tolerance * max(1.0, float(np.abs(run.course).max()))
-    change, whole = np.ptp(run.course[:, -(run.course.shape[1] // 4) :], axis=1), np.ptp(run.course, axis=1)
-    measured = float(np.max(np.where(change > rounding, change, 0.0) / np.maximum(whole, np.finfo(float).tiny)))
-    noisy = not run.frozen or run.extra_temperature is not None
-    note = "settled" if measured <= SETTLED else "still moves by its noise, or descends" if noisy else "still moves: more steps"
-    if run.gradients is not None:
-        note += f"; gradient norm {run.gradients[:, -1].max():.2g}, at the start {run.gradients[:, 0].max():.2g}"
-    return Law("settled", 0.0, measured, 0.0, float("nan"), SETTLED, float("nan"), noisy or measured <= SETTLED, note)

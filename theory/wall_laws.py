@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from theory.arrays import FloatArray
-from theory.convergence import effective_sample_size, mean_and_error
+from theory.chains import effective_sample_size, mean_and_error
 from theory.forces import SHRINK, noise_length
 from theory.laws import Law, statistical
 from theory.run import NotApplicable, Run
