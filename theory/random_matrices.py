@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -182,19 +183,24 @@ class PenningtonWorah:
     def cdf(self, x: ArrayLike) -> FloatArray:
         """P(eigenvalue <= x), the atom included, shape of x: the density integrated on a grid refined at 0 and at the upper edge (1e-4)."""
         x = finite(x, "x")
-        angle = np.linspace(0, np.pi / 2, 4002)[1:]
+        return np.where(x < 0, 0.0, self.atom + np.interp(x, *self._table))
+
+    @cached_property
+    def _table(self) -> tuple[FloatArray, FloatArray]:
+        """Points of the support and the mass of the continuous part below them."""
+        angle = np.linspace(0, np.pi / 2, 3002)[1:]
         grid = self.edge * np.sin(angle) ** 2
         mass = cumulative_trapezoid(self.density(grid) * self.edge * np.sin(2 * angle), angle, initial=0)
         mass *= (1 - self.atom) / mass[-1]
-        return np.where(x < 0, 0.0, self.atom + np.interp(x, np.concatenate([[0.0], grid]), np.concatenate([[0.0], mass])))
+        return np.concatenate([[0.0], grid]), np.concatenate([[0.0], mass])
 
     def _follow(self, x: FloatArray, y: FloatArray) -> np.ndarray:
         """The Stieltjes transform at x + i y, followed down from a large imaginary part by the nearest root."""
-        heights = np.concatenate([self.edge * np.geomspace(100, 1e-9, 240), [0.0]])
+        heights = np.concatenate([self.edge * np.geomspace(100, 1e-9, 120), [0.0]])
         q = np.zeros(len(x), dtype=complex)
         for height in heights:
             z = x + 1j * np.maximum(height, y)
-            q = _newton(self._quartic(1 / (z * self.psi)), q, 40 if height == 0 else 4)
+            q = _newton(self._quartic(1 / (z * self.psi)), q, 40 if height == 0 else 3)
         return -(1 + self.psi * q) / z
 
     def _quartic(self, t: np.ndarray) -> np.ndarray:
