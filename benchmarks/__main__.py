@@ -19,6 +19,7 @@ NAMES = {
     "particles": "Particles: pair forces, fast sums, steps",
     "alignment": "Alignment step",
     "attention": "Attention",
+    "theory": "Theory: the mean-field solver",
     "learning": "Learning: hidden structure and in-context matching",
 }
 ON_REQUEST = {"gpu": "GPU"}  # run only when named: most machines have none
