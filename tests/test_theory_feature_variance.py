@@ -11,6 +11,7 @@ from theory.feature_variance import (
     _relative_covariance,
     attention_error,
     fourier_variance,
+    gram_error,
     hyperbolic_variance,
     mean_variance,
     optimal_positive_parameter,
@@ -172,6 +173,19 @@ def test_performer_bound_holds_and_is_nearly_sharp_for_small_points(dim):
     np.testing.assert_allclose(positive_variance(*tiny) / dim - orthogonal_positive_bound(*tiny, dim), gap, rtol=0.05)
 
 
+@pytest.mark.parametrize("orthogonal", [False, True])
+def test_error_of_a_gram_matrix_by_simulation(orthogonal):
+    x, pair = np.random.default_rng(12).standard_normal((9, 3)), Gaussian(1.2)
+    exact = pair.kernel(x[:, None] - x)
+    w = pair.sample(6 * 4000, 3, 13, orthogonal=orthogonal).reshape(4000, 6, 3) @ x.T
+    grams = (np.einsum("rmi,rmj->rij", np.cos(w), np.cos(w)) + np.einsum("rmi,rmj->rij", np.sin(w), np.sin(w))) / 6
+    errors = np.mean((grams - exact) ** 2, axis=(1, 2))
+    # z at 4.5 errors: false alarm 7e-6; the other kind of features is rejected
+    slack = 4.5 * errors.std() / np.sqrt(len(errors))
+    assert abs(errors.mean() - gram_error(x, pair, 6, orthogonal=orthogonal)) < slack
+    assert abs(errors.mean() - gram_error(x, pair, 6, orthogonal=not orthogonal)) > slack
+
+
 def test_mean_variance_counts_pairs_within_blocks():
     v, c = 2.0, -0.3
     assert mean_variance(v, c, 1, 4) == pytest.approx(v)
@@ -248,6 +262,8 @@ def test_yaglom_variance(dim):
         (lambda: orthogonal_fourier_covariance([0.4, 0.1], length=0), "length must be"),
         (lambda: orthogonal_positive_bound([0.4, 0.1], [0.1, 0.2], 3), "n_features must be at most dim = 2, got 3"),
         (lambda: mean_variance(1.0, 0.0, 0, 3), "n_features must be"),
+        (lambda: gram_error(np.ones((2, 2)), Laplace(1.0), 3, orthogonal=True), "pair must be Gaussian for orthogonal features"),
+        (lambda: gram_error(np.ones(2), Laplace(1.0), 3), "x must have shape (n, dim), got (2,)"),
         (lambda: attention_error([0.1], [[0.1, 0.2]], [[1.0]], 3), "q, k, v must have shapes"),
         (lambda: attention_error([0.1], [[0.1]], [[1.0]], 3, kind="relu"), "kind must be"),
         (lambda: yaglom_variance([0.1], [0.2], Gaussian(1.0)), "pair must be a GaussianPair"),

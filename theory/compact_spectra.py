@@ -63,7 +63,7 @@ class Wendland(Isotropic):
     """Kernels that vanish beyond `length`: (1-r)^mu times a polynomial, r = |delta|/length, with 2 `smoothness` derivatives at 0.
 
     Positive definite in dim <= 2 (mu - smoothness) - 1, and only there (ValueError otherwise). The density is a 1F2 function.
-    Source: Wendland 1995; Zastavnyi 2006; Bevilacqua et al. 2019, theorem 1. smoothness is 0, 1 or 2.
+    Source: Wendland 1995; Zastavnyi 2006; Bevilacqua et al. 2019. smoothness is 0, 1 or 2.
     """
 
     mu: float = 4.0

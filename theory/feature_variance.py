@@ -17,13 +17,14 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, hyp1f1
 
 from theory.arrays import FloatArray, count, finite, positive, real
-from theory.spectral import SpectralPair, squared, vectors
+from theory.spectral import Gaussian, SpectralPair, squared, vectors
 from theory.yaglom import GaussianPair
 
 __all__ = [
     "RatioError",
     "attention_error",
     "fourier_variance",
+    "gram_error",
     "hyperbolic_variance",
     "mean_variance",
     "optimal_positive_parameter",
@@ -79,7 +80,7 @@ def optimal_positive_variance(x: ArrayLike, y: ArrayLike, a: float) -> FloatArra
     """Variance of phi(x) phi(y), phi(x) = (1-4a)^(dim/4) exp(a|w|^2 + sqrt(1-4a) w.x - |x|^2/2), as an estimate of e^(x.y).
 
     a = 0 is `positive_variance`; a < 0 makes the features bounded. Raises ValueError unless a < 1/8, where the variance is finite.
-    Source: Likhosherstov et al. 2022 (Chefs' random tables), theorem 3.
+    Source: Likhosherstov et al. 2022 (Chefs' random tables).
     """
     x, y = _two(x, y)
     a = _below_eighth(a)
@@ -92,7 +93,7 @@ def optimal_positive_parameter(second_moment: float, dim: int) -> float:
     """The a <= 0 of least mean log second moment, given second_moment = mean of |x+y|^2 over the pairs (exact for one pair).
 
     a = (1 - 1/rho)/8 with rho = (sqrt((2m + dim)^2 + 8 dim m) - 2m - dim) / (4m), m the second moment; a -> 0 as m -> 0.
-    Source: Likhosherstov et al. 2022, theorem 4; 2023 (FAVOR#).
+    Source: Likhosherstov et al. 2022; 2023 (FAVOR#).
     """
     m, dim = positive(second_moment, "second_moment", zero=True), count(dim, "dim")
     inverse = (np.sqrt((2 * m + dim) ** 2 + 8 * dim * m) + 2 * m + dim) / (2 * dim)  # 1/rho without its cancellation
@@ -103,7 +104,8 @@ def orthogonal_fourier_covariance(delta: ArrayLike, length: float = 1.0) -> Floa
     """Covariance of cos(w1.delta), cos(w2.delta) for orthogonal w1, w2 of the Gaussian kernel: 1F1(dim; dim/2; -z^2/2) - e^(-z^2).
 
     z = |delta|/length. Random phases add nothing to it. It can have either sign, and is negative for small z: -z^4/(2 dim + 4).
-    Source: Yu et al. 2016 (theorem 2, whose series this sums); Choromanski et al. 2018. Raises ValueError for dim = 1 (no pair).
+    Source: Yu et al. 2016 (the features); Choromanski et al. 2018 (The geometry of random features: the mean over |w1 + w2|, summed
+    here); Demni & Kadri 2023 (fixed norms sqrt(dim), another law). ValueError for dim = 1 (no pair).
     """
     u = 0.5 * squared(delta, "delta") / positive(length, "length") ** 2
     dim = _pairs_exist(vectors(delta, "delta").shape[-1])
@@ -163,6 +165,21 @@ def orthogonal_positive_bound(x: ArrayLike, y: ArrayLike, n_features: int) -> Fl
         raise ValueError(f"n_features must be at most dim = {dim}, got {n}")
     gap = np.exp(np.sum(x * y, -1)) - np.exp(-0.5 * (squared(x, "x") + squared(y, "y")))
     return positive_variance(x, y) / n - 2 * (n - 1) / (n * (dim + 2)) * gap**2
+
+
+def gram_error(x: ArrayLike, pair: SpectralPair, n_features: int, *, orthogonal: bool = False) -> float:
+    """Expected mean over all n^2 pairs of rows x (n, dim) of the squared error of the Gram matrix of n_features cos/sin pairs.
+
+    `orthogonal` needs the Gaussian pair (ValueError otherwise). Off the diagonal, where the error is 0, multiply by n/(n-1).
+    """
+    x = vectors(x, "x")
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape (n, dim), got {x.shape}")
+    if orthogonal and not isinstance(pair, Gaussian):
+        raise ValueError(f"pair must be Gaussian for orthogonal features, got {pair!r}")
+    delta = x[:, None] - x
+    covariance = orthogonal_fourier_covariance(delta, pair.length) if isinstance(pair, Gaussian) and orthogonal else 0.0
+    return float(np.mean(mean_variance(fourier_variance(delta, pair), covariance, n_features, x.shape[1])))
 
 
 class RatioError(NamedTuple):

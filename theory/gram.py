@@ -111,8 +111,8 @@ def label_alignment(gram: ArrayLike, labels: ArrayLike, *, centre: bool = False,
     """Squared projections of labels (n,) or (n, output) on the eigenspaces of a positive semi-definite gram (n, n).
 
     Only spaces have a meaning: eigenvalues closer than `gap` times the largest are one space. `centre` removes the mean in
-    feature space and of the labels first (Cortes, Mohri & Rostamizadeh 2012). Source: Cristianini et al. 2002; cumulative
-    projections as in Montavon, Braun & Mueller 2011. ValueError if the labels are (or become) zero.
+    feature space and of the labels first (Cortes, Mohri & Rostamizadeh 2012). Source: Cristianini et al. 2002; projections
+    on kernel principal components as in Braun, Buhmann & Mueller 2008. ValueError if the labels are (or become) zero.
     """
     matrix, y = _pair(gram, labels, centre)
     _eigenvalues(matrix)
@@ -127,7 +127,7 @@ def label_alignment(gram: ArrayLike, labels: ArrayLike, *, centre: bool = False,
 def kernel_alignment(gram: ArrayLike, labels: ArrayLike, *, centre: bool = False) -> float:
     """<K, Y Y^T> / (|K|_F |Y|^2) for labels Y (n,) or (n, output), optionally with K and Y centred; at most 1.
 
-    For one output it is the cosine of K and y y^T: Cristianini et al. 2002; centred: Cortes et al. 2012, definition 4.
+    For one output it is the cosine of K and y y^T: Cristianini et al. 2002; centred: Cortes et al. 2012.
     """
     matrix, y = _pair(gram, labels, centre)
     return float(np.sum(y * (matrix @ y)) / (np.linalg.norm(matrix) * np.sum(y**2)))

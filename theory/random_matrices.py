@@ -191,11 +191,13 @@ class PenningtonWorah:
         angle = np.linspace(0, np.pi / 2, 3002)[1:]
         grid = self.edge * np.sin(angle) ** 2
         mass = cumulative_trapezoid(self.density(grid) * self.edge * np.sin(2 * angle), angle, initial=0)
+        if abs(mass[-1] - (1 - self.atom)) > 1e-3:
+            raise ValueError(f"cdf needs a density that 3000 points resolve, got a mass of {mass[-1]} for {1 - self.atom} in {self}")
         mass *= (1 - self.atom) / mass[-1]
         return np.concatenate([[0.0], grid]), np.concatenate([[0.0], mass])
 
     def _follow(self, x: FloatArray, y: FloatArray) -> np.ndarray:
-        """The Stieltjes transform at x + i y, followed down from a large imaginary part by the nearest root."""
+        """The Stieltjes transform at x + i y: the quartic's root near 0 at a large imaginary part, followed down by Newton's method."""
         heights = np.concatenate([self.edge * np.geomspace(100, 1e-9, 120), [0.0]])
         q = np.zeros(len(x), dtype=complex)
         for height in heights:
