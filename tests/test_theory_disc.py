@@ -6,6 +6,7 @@ from scipy.optimize import brentq
 from scipy.special import exp1
 
 from theory.disc import Disc
+from theory.liouville import DiscLogGas
 from theory.mean_field import MeanField
 from theory.radial import RadialBall
 from theory.ring_averages import ring_averages
@@ -159,15 +160,11 @@ def test_radial_data_evolve_as_on_the_radial_mesh(s):
 
 @pytest.mark.parametrize("strength", [1.5, -0.8])
 def test_log_gas_between_walls_solves_the_liouville_equation(strength):
-    beta, radius = 2.0, 1.2
-    y = beta * strength / (4 + beta * strength)
-    errors = []
+    law, errors = DiscLogGas(1.2, strength, 2.0), []
     for n in (12, 24):
-        mesh = Disc(radius, n, 8)
-        state = MeanField(None, riesz(0, strength), beta, mesh).stationary()
-        part = (mesh.edges[1:] / radius) ** 2
-        exact = 4 * y * part / (beta * strength * (1 - y * part))
-        errors.append(np.abs(np.cumsum((mesh.volume * state.rho).sum(1)) - exact).max())
+        mesh = Disc(1.2, n, 8)
+        state = MeanField(None, riesz(0, strength), 2.0, mesh).stationary()
+        errors.append(np.abs(np.cumsum((mesh.volume * state.rho).sum(1)) - law.radial_cdf(mesh.edges[1:])).max())
     assert errors[1] < 2e-3
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.15)
 

@@ -7,6 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import beta as beta_function
 from scipy.special import digamma, gamma
 
+from theory.liouville import DiscLogGas
 from theory.mean_field import MeanField
 from theory.meshes import Interval
 from theory.radial import RadialBall, sphere_area
@@ -159,18 +160,11 @@ def test_virial_identity_of_the_trapped_gas_to_many_digits(dim, s):
 
 @pytest.mark.parametrize("strength", [2.0, 0.4, -0.5])
 def test_log_gas_between_walls_of_a_disc_solves_the_liouville_equation(strength):
-    """Lap log rho = 2 pi beta strength rho: rho = 4 y / (pi beta strength R^2 (1 - y r^2/R^2)^2), y = beta strength/(4 + beta strength)."""
-    beta, radius = 3.0, 1.4
-    y = beta * strength / (4 + beta * strength)
-
-    def mass(r):
-        return 4 * y * (r / radius) ** 2 / (beta * strength * (1 - y * (r / radius) ** 2))
-
-    errors = []
+    law, errors = DiscLogGas(1.4, strength, 3.0), []
     for n in (20, 40):
-        mesh = RadialBall(radius, n, 2)
-        state = MeanField(None, riesz(0, strength), beta, mesh).stationary()
-        errors.append(np.abs(np.cumsum(mesh.volume * state.rho) - mass(mesh.edges[1:])).max())
+        mesh = RadialBall(1.4, n, 2)
+        state = MeanField(None, riesz(0, strength), 3.0, mesh).stationary()
+        errors.append(np.abs(np.cumsum(mesh.volume * state.rho) - law.radial_cdf(mesh.edges[1:])).max())
         assert state.converged
     assert errors[1] < 4e-4
     assert errors[0] / errors[1] == pytest.approx(4, rel=0.1)
