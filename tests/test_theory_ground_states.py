@@ -247,6 +247,48 @@ def test_random_starts_find_nothing_below_the_icosahedron():
     assert sphere_energy(6, 3, 1.0, 1.0, 1.0) * 6 * 5 == pytest.approx(9.985281374, abs=5e-9)
 
 
+def test_many_particles():
+    """n = 1200, where SciPy's own rules overflow: forces balance to rounding of the largest of them."""
+    for charge in (0.0, 0.9):
+        x = half_line_ground_state(1200, SLOPE, STRENGTH, charge)[:, 0]
+        apart = np.where(np.eye(1200, dtype=bool), np.inf, x[:, None] - x)
+        balance = STRENGTH / 1199 * np.sum(1 / apart, axis=1) - SLOPE + (charge / x if charge else 0)
+        assert abs(balance / (STRENGTH / 1199 * np.sum(1 / abs(apart), axis=1)))[1:] == pytest.approx(0, abs=1e-11)
+        x = wall_ground_state(1200, STRENGTH, WIDTH, (charge, 0.0))[:, 0]
+        apart = np.where(np.eye(1200, dtype=bool), np.inf, x[:, None] - x)
+        balance = STRENGTH / 1199 * np.sum(1 / apart, axis=1) + charge / np.where(x > -WIDTH, WIDTH + x, 1)
+        assert abs(balance / (STRENGTH / 1199 * np.sum(1 / abs(apart), axis=1)))[1:-1] == pytest.approx(0, abs=1e-9)
+
+
+def test_energies_of_the_package():
+    """The particles' own H_N at the ground states: normalisation and signs."""
+    from particles import External, Quadratic, Riesz
+
+    line = External(lambda x: SLOPE * x[..., 0] - 0.4 * np.log(x[..., 0]), lambda x: SLOPE - 0.4 / x, name="half_line")
+    walls = External(lambda x: -0.4 * np.log(WIDTH - x[..., 0]), lambda x: 0.4 / (WIDTH - x), name="wall")
+    cases = [
+        (Quadratic(KAPPA) + Riesz(0.0, STRENGTH), hermite_ground_state(8, KAPPA, STRENGTH), hermite_energy(8, KAPPA, STRENGTH)),
+        (line + Riesz(0.0, STRENGTH), half_line_ground_state(8, SLOPE, STRENGTH, 0.4), half_line_energy(8, SLOPE, STRENGTH, 0.4)),
+        (Quadratic(KAPPA) + Riesz(0.0, STRENGTH, mirror=True), mirror_ground_state(8, KAPPA, STRENGTH), mirror_energy(8, KAPPA, STRENGTH)),
+        (walls + Riesz(0.0, STRENGTH), wall_ground_state(8, STRENGTH, WIDTH, (0.0, 0.4)), wall_energy(8, STRENGTH, WIDTH, (0.0, 0.4))),
+        (Quadratic(KAPPA) + Riesz(-1.0, STRENGTH), coulomb_line_ground_state(8, KAPPA, STRENGTH), coulomb_line_energy(8, KAPPA, STRENGTH)),
+        (
+            Quadratic(KAPPA) + Riesz(0.5, STRENGTH),
+            simplex_ground_state(4, 3, KAPPA, STRENGTH, 0.5),
+            simplex_energy(4, KAPPA, STRENGTH, 0.5),
+        ),
+        (Riesz(-0.5, STRENGTH), ring_ground_state(8, WIDTH), ring_energy(8, STRENGTH, WIDTH, -0.5)),
+        (Riesz(1.0, STRENGTH), sphere_ground_state(12, 3, WIDTH), sphere_energy(12, 3, STRENGTH, WIDTH, 1.0)),
+        (Riesz(-1.2, STRENGTH), end_ground_state(7, WIDTH), end_energy(7, STRENGTH, WIDTH, -1.2)),
+    ]
+    for energy, x, value in cases:
+        assert float(energy.value(x)) == pytest.approx(value, rel=1e-12)
+    torus = Riesz(0.7, STRENGTH, period=2 * np.pi * WIDTH)
+    assert float(torus.value(WIDTH * 2 * np.pi * np.arange(9)[:, None] / 9)) == pytest.approx(
+        ring_energy(9, STRENGTH, WIDTH, 0.7), rel=1e-12
+    )
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

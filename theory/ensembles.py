@@ -12,6 +12,7 @@ circle_gas_*     a circle, chordal distances (circular)               `theory.ci
 ginibre_*        the plane, trap, b = 2                               `theory.ginibre`
 disc_gas_*       a hard disc, b = 2                                   `theory.ginibre`
 CoulombLine      the line, trap, g = -|x|                             `theory.coulomb_line`
+TwoParticles     any dimension, trap, every s: n = 2                  `theory.two_particles`
 virial laws      any dimension, trap: second moment, centre of mass   `theory.virial`
 """
 
@@ -63,10 +64,12 @@ from theory.laguerre import (
     sample_mirror_gas,
 )
 from theory.mappings import log_gas_index, log_gas_strength
+from theory.two_particles import TwoParticles
 from theory.virial import centre_variance, euler_second_moment, second_moment, square_sum_law
 
 __all__ = [
     "CoulombLine",
+    "TwoParticles",
     "beta_hermite",
     "beta_laguerre",
     "centre_variance",

@@ -80,7 +80,8 @@ def ginibre_energy(n: int, beta: float, kappa: float) -> float:
     below = betainc(j[:, None] + 1, j + 1, 0.5)  # P(G_j < G_k): G_j/(G_j + G_k) is Beta(j+1, k+1)
     sums = np.vstack([np.zeros(n), np.cumsum(below.T[:-1] / j[1:, None], axis=0)])
     log_max: FloatArray = float(np.log(2) - np.euler_gamma) + sums + sums[:, 0]
-    return float((n + 1) / (2 * beta) + log_gas_strength(2.0, beta, n) * _mean_log_pairs(log_max, below.astype(np.float64), scale) / (n * (n - 1)))
+    pairs = _mean_log_pairs(log_max, below.astype(np.float64), scale)
+    return float((n + 1) / (2 * beta)) + log_gas_strength(2.0, beta, n) * pairs / (n * (n - 1))
 
 
 def _mean_log_pairs(log_max: FloatArray, below: FloatArray, scale: float) -> float:

@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import roots_genlaguerre, roots_hermite, roots_jacobi, xlogy
+from scipy.special import roots_hermite, xlogy
 
 from theory.arrays import FloatArray, count, positive, real
+from theory.orthogonal import jacobi_zeros, laguerre_zeros
 
 __all__ = [
     "coulomb_line_energy",
@@ -78,9 +79,9 @@ def half_line_ground_state(n: int, slope: float, strength: float, charge: float 
     n, slope, strength = count(n, "n", least=2), positive(slope, "slope"), positive(strength, "strength")
     per_pair = strength / (n - 1)
     if positive(charge, "charge", zero=True) == 0:
-        points = np.r_[0.0, roots_genlaguerre(n - 1, 1.0)[0]]
+        points = np.r_[0.0, laguerre_zeros(n - 1, 1.0)]
     else:
-        points = roots_genlaguerre(n, 2 * charge / per_pair - 1)[0]
+        points = laguerre_zeros(n, 2 * charge / per_pair - 1)
     return points[:, None] * per_pair / (2 * slope)
 
 
@@ -121,8 +122,7 @@ def wall_ground_state(n: int, strength: float, half_width: float, charges: tuple
     per_pair = positive(strength, "strength") / (n - 1)
     left, right = _charges(charges)
     inner = n - (left == 0) - (right == 0)
-    fall, rise = (2 * charge / per_pair - 1 if charge else 1.0 for charge in (right, left))
-    points = roots_jacobi(inner, fall, rise)[0] if inner else np.empty(0)
+    points = jacobi_zeros(inner, *(2 * charge / per_pair - 1 if charge else 1.0 for charge in (left, right)))
     return half_width * np.concatenate([[-1.0] * (left == 0), points, [1.0] * (right == 0)])[:, None]
 
 

@@ -1,12 +1,13 @@
-"""Level densities of determinantal gases on the line: at index 2 the density is a sum of squared orthonormal polynomials."""
+"""Classical orthonormal polynomials by their recurrences: level densities of gases at index 2, and zeros, the ground states."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import eigvalsh_tridiagonal
 
 from theory.arrays import FloatArray
 
-__all__ = ["christoffel_density", "hermite_recurrence", "jacobi_recurrence", "laguerre_recurrence"]
+__all__ = ["christoffel_density", "hermite_recurrence", "jacobi_recurrence", "jacobi_zeros", "laguerre_recurrence", "laguerre_zeros"]
 
 Recurrence = tuple[FloatArray, FloatArray]
 
@@ -51,3 +52,22 @@ def jacobi_recurrence(n: int, left: float, right: float) -> Recurrence:
     if n > 1:  # at k = 1 the factor left + right + 1 cancels
         squares[0] = 4 * (1 + left) * (1 + right) / ((2 + left + right) ** 2 * (3 + left + right))
     return diagonal, np.sqrt(squares)
+
+
+def jacobi_zeros(n: int, left: float, right: float) -> FloatArray:
+    """Zeros (n,), ascending, of the polynomial of degree n for the weight of `jacobi_recurrence`: eigenvalues of its Jacobi matrix.
+
+    Absolute error of rounding, for any n and exponents (SciPy's rules overflow at large exponents).
+    """
+    zeros = eigvalsh_tridiagonal(*jacobi_recurrence(n, left, right)) if n else np.empty(0)
+    return zeros.astype(np.float64)
+
+
+def laguerre_zeros(n: int, a: float) -> FloatArray:
+    """Zeros (n,), ascending, of L_n^(a), for any n (SciPy's rule overflows from n = 400 on).
+
+    Squared singular values of the bidiagonal factor of the Jacobi matrix, by the matrix of Golub and Kahan: small ones keep their digits.
+    """
+    k, beside = np.arange(1.0, n + 1), np.empty(2 * n - 1)
+    beside[::2], beside[1::2] = np.sqrt(k + a), np.sqrt(k[:-1])
+    return eigvalsh_tridiagonal(np.zeros(2 * n), beside)[n:].astype(np.float64) ** 2

@@ -1,0 +1,100 @@
+"""Two particles in a trap against Gamma laws, Ginibre's and other exact ensembles, quadrature in the plane, and samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.integrate import dblquad
+from scipy.stats import gamma, kstest
+
+from theory.coulomb_line import CoulombLine
+from theory.ginibre import ginibre_energy, ginibre_log_partition
+from theory.hermite import log_gas_energy, log_gas_log_partition
+from theory.two_particles import TwoParticles
+from theory.virial import centre_variance, second_moment, square_sum_law
+
+BETA, KAPPA, STRENGTH = 2.3, 0.8, 0.9
+
+
+def z_score(draws, predicted):
+    return (draws.mean() - predicted) / (draws.std(ddof=1) / np.sqrt(len(draws)))
+
+
+def test_other_ensembles_of_two():
+    line = TwoParticles(1, BETA, KAPPA, STRENGTH, 0.0)
+    assert line.log_partition == pytest.approx(log_gas_log_partition(2, BETA, KAPPA, STRENGTH), rel=1e-12)
+    assert line.energy == pytest.approx(log_gas_energy(2, BETA, KAPPA, STRENGTH), rel=1e-12)
+    plane = TwoParticles(2, BETA, KAPPA, 2 / BETA, 0.0)
+    assert plane.log_partition == pytest.approx(ginibre_log_partition(2, BETA, KAPPA), rel=1e-12)
+    assert plane.energy == pytest.approx(ginibre_energy(2, BETA, KAPPA), rel=1e-12)
+    coulomb = CoulombLine(2, BETA, KAPPA, STRENGTH)
+    assert TwoParticles(1, BETA, KAPPA, STRENGTH, -1.0).log_partition == pytest.approx(coulomb.log_partition, rel=1e-12)
+    assert TwoParticles(1, BETA, KAPPA, STRENGTH, -1.0).energy == pytest.approx(coulomb.energy, rel=1e-11)
+    free = TwoParticles(3, BETA, KAPPA, 0.0, 1.0)
+    assert free.log_partition == pytest.approx(3 * np.log(2 * np.pi / (BETA * KAPPA)), rel=1e-12)
+    assert free.energy == pytest.approx(3 / (2 * BETA), rel=1e-12)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 8])
+@pytest.mark.parametrize("beta", [0.01, 2.3, 400.0, 1e6])
+def test_log_pairs_are_gamma(dim, beta):
+    pair = TwoParticles(dim, beta, KAPPA, STRENGTH, 0.0)
+    law = gamma((dim + beta * STRENGTH) / 2, scale=4 / (beta * KAPPA))
+    r = np.sqrt(law.ppf([0.001, 0.2, 0.5, 0.9, 0.999]))
+    assert pair.distance_cdf(r) == pytest.approx([0.001, 0.2, 0.5, 0.9, 0.999], abs=1e-11)
+    assert pair.distance_moment(2) == pytest.approx(law.mean(), rel=1e-12)
+    assert pair.distance_density(r) == pytest.approx(2 * r * law.pdf(r**2), rel=1e-10 + 3e-15 * beta)  # rounding of beta N H_N
+    assert 2 * pair.second_moment == pytest.approx(square_sum_law(2, dim, beta, KAPPA, STRENGTH).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("dim", "s"), [(1, 0.5), (1, 3.0), (2, 1.0), (3, 1.0), (3, -0.7), (2, -1.8), (5, 3.0), (1, 2.0)])
+@pytest.mark.parametrize("beta", [0.05, 2.0, 300.0])
+def test_energy_is_the_derivative_and_the_virial_holds(dim, s, beta):
+    pair = TwoParticles(dim, beta, KAPPA, STRENGTH, s)
+    step = 1e-4 * beta
+    low, high = (TwoParticles(dim, beta + change, KAPPA, STRENGTH, s).log_partition for change in (-step, step))
+    assert 2 * pair.energy == pytest.approx((low - high) / (2 * step), rel=1e-6)
+    if s < dim:
+        moment = second_moment(dim, beta, KAPPA, STRENGTH, s, pair_moment=pair.distance_moment(-s))
+        assert pair.second_moment == pytest.approx(moment, rel=1e-11)
+        assert second_moment(dim, beta, KAPPA, 1.01 * STRENGTH, s, pair_moment=pair.distance_moment(-s)) != pytest.approx(moment, rel=1e-9)
+
+
+def test_quadrature_on_the_line():
+    def weight(y, x):
+        return np.exp(-BETA * (KAPPA * (x**2 + y**2) / 2 + STRENGTH / abs(x - y)))
+
+    total = 2 * dblquad(weight, -6, 6, -6, lambda x: x - 1e-9, epsabs=1e-10)[0]
+    assert TwoParticles(1, BETA, KAPPA, STRENGTH, 1.0).log_partition == pytest.approx(np.log(total), abs=1e-7)
+
+
+@pytest.mark.parametrize(("dim", "s"), [(1, 1.5), (3, 1.0), (2, -1.0), (4, 0.0)])
+def test_samples(dim, s):
+    pair = TwoParticles(dim, BETA, KAPPA, STRENGTH, s)
+    x = pair.sample(3, 1500)
+    assert x.shape == (1500, 2, dim)
+    distance = np.linalg.norm(x[:, 0] - x[:, 1], axis=1)
+    # false alarm 1e-4 for each test; strength 40 % off is rejected
+    assert kstest(distance, pair.distance_cdf).pvalue > 1e-4
+    assert kstest(distance, TwoParticles(dim, BETA, KAPPA, 1.4 * STRENGTH, s).distance_cdf).pvalue < 1e-2
+    assert kstest(1.15 * distance, pair.distance_cdf).pvalue < 1e-4
+    assert kstest(x.mean(axis=1).ravel() / np.sqrt(centre_variance(2, BETA, KAPPA)), "norm").pvalue > 1e-4
+    assert abs(z_score(np.mean(np.sum(x**2, axis=2), axis=1), pair.second_moment)) < 4
+    cosine = (x[:, 0] - x[:, 1])[:, 0] / distance
+    assert abs(z_score(cosine, 0)) < 4
+    assert dim == 1 or abs(z_score(cosine**2, 1 / dim)) < 4
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: TwoParticles(0, 1.0, 1.0, 1.0, 0.0), "dim must be"),
+        (lambda: TwoParticles(2, 1.0, 1.0, 1.0, -2.0), "s must be finite and above -2, got -2.0"),
+        (lambda: TwoParticles(2, 1.0, 0.0, 1.0, 0.0), "kappa must be"),
+        (lambda: TwoParticles(2, 1.0, 1.0, 1.0, 0.0).distance_moment(-2), "power must be above -dim = -2, got -2"),
+        (lambda: TwoParticles(2, 1.0, 1.0, 1.0, 0.0).distance_density([np.nan]), "r must be finite"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
