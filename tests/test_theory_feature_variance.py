@@ -126,6 +126,19 @@ def test_orthogonal_covariances_to_many_digits(dim, z):
     assert float(orthogonal_positive_covariance(delta / 2, delta / 2)) < 0
 
 
+def test_large_points_do_not_overflow():
+    """|x|^2 = |y|^2 = 400 at an angle beyond 90 degrees: e^(|x|^2) is no float, the variances are."""
+    x = np.array([20.0, 0.0, 0.0])
+    y = 20 * np.array([np.cos(2.0), np.sin(2.0), 0.0])
+    product, z2 = x @ y, np.sum((x + y) ** 2)
+    with mp.workdps(40):
+        variance = mp.exp(2 * product) * (mp.exp(z2) - 1)
+        covariance = mp.exp(-800) * (mp.hyp1f1(3, 1.5, z2 / 2) - mp.exp(z2))
+    assert float(positive_variance(x, y)) == pytest.approx(float(variance), rel=1e-11)
+    assert float(optimal_positive_variance(x, y, 0.0)) == pytest.approx(float(variance), rel=1e-11)
+    assert float(orthogonal_positive_covariance(x, y)) == pytest.approx(float(covariance), rel=1e-11)
+
+
 def test_orthogonal_covariance_for_small_distances_and_scales():
     delta = np.array([0.02, 0.01, -0.015])
     z4 = np.sum(delta**2) ** 2
@@ -260,6 +273,7 @@ def test_yaglom_variance(dim):
         (lambda: optimal_positive_parameter(-1.0, 3), "second_moment must be"),
         (lambda: orthogonal_fourier_covariance([0.4]), "orthogonal frequencies need dim of at least 2, got 1"),
         (lambda: orthogonal_fourier_covariance([0.4, 0.1], length=0), "length must be"),
+        (lambda: orthogonal_fourier_covariance([30.0, 0.1]), "the squared distance must be under 600"),
         (lambda: orthogonal_positive_bound([0.4, 0.1], [0.1, 0.2], 3), "n_features must be at most dim = 2, got 3"),
         (lambda: mean_variance(1.0, 0.0, 0, 3), "n_features must be"),
         (lambda: gram_error(np.ones((2, 2)), Laplace(1.0), 3, orthogonal=True), "pair must be Gaussian for orthogonal features"),

@@ -34,6 +34,9 @@ def test_rational_quadratic_is_a_gamma_mixture_and_tends_to_the_gaussian():
             return law.pdf(t) * float(getattr(Gaussian(length / np.sqrt(t)), name)(point))
 
         assert float(getattr(pair, name)(point)) == pytest.approx(quad(part, 0, np.inf)[0], rel=1e-8)
+    assert RationalQuadratic(0.9, alpha=1e4).density([[1.1, 0.3], [1e-3, 0.0]]) == pytest.approx(
+        Gaussian(0.9).density([[1.1, 0.3], [1e-3, 0.0]]), rel=1e-3
+    )
     assert RationalQuadratic(0.9, alpha=1e6).kernel(delta) == pytest.approx(Gaussian(0.9).kernel(delta), rel=1e-5)
 
 

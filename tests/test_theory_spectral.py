@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mpmath as mp
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -48,6 +49,15 @@ def test_known_values():
         Matern(0.6, nu=0.5).kernel(np.linspace(0, 3, 7)[:, None]), Exponential(0.6).kernel(np.linspace(0, 3, 7)[:, None])
     )
     assert Matern(0.8, nu=40.0).kernel([0.5]) == pytest.approx(Gaussian(0.8).kernel([0.5]), abs=4e-3)
+
+
+@pytest.mark.parametrize("nu", [0.5, 3.0, 40.5, 200.0, 900.0])
+@pytest.mark.parametrize("r", [1e-6, 0.01, 0.8, 5.0])
+def test_matern_of_any_smoothness_to_many_digits(nu, r):
+    with mp.workdps(50):
+        z = mp.sqrt(2 * mp.mpf(nu)) * mp.mpf(r) / mp.mpf(0.8)
+        exact = 2 ** (1 - mp.mpf(nu)) / mp.gamma(nu) * z**nu * mp.besselk(nu, z)
+    assert float(Matern(0.8, nu=nu).kernel([r])) == pytest.approx(float(exact), rel=3e-12)
 
 
 @pytest.mark.parametrize("pair", ISOTROPIC, ids=repr)

@@ -61,7 +61,7 @@ def positive_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     Source: Choromanski et al. 2021 (Performer), Lemma 2.
     """
     x, y = _two(x, y)
-    return np.exp(2 * np.sum(x * y, -1)) * np.expm1(squared(x + y, "x + y"))
+    return _excess_of(np.sum(x * y, -1), squared(x + y, "x + y"))
 
 
 def hyperbolic_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
@@ -84,9 +84,8 @@ def optimal_positive_variance(x: ArrayLike, y: ArrayLike, a: float) -> FloatArra
     """
     x, y = _two(x, y)
     a = _below_eighth(a)
-    z2, product = squared(x + y, "x + y"), 2 * np.sum(x * y, -1)
-    log_ratio = x.shape[-1] * (np.log1p(-4 * a) - 0.5 * np.log1p(-8 * a)) + z2 / (1 - 8 * a)
-    return np.exp(product) * np.expm1(log_ratio)
+    log_ratio = x.shape[-1] * (np.log1p(-4 * a) - 0.5 * np.log1p(-8 * a)) + squared(x + y, "x + y") / (1 - 8 * a)
+    return _excess_of(np.sum(x * y, -1), log_ratio)
 
 
 def optimal_positive_parameter(second_moment: float, dim: int) -> float:
@@ -107,9 +106,8 @@ def orthogonal_fourier_covariance(delta: ArrayLike, length: float = 1.0) -> Floa
     Source: Yu et al. 2016 (the features); Choromanski et al. 2018 (The geometry of random features: the mean over |w1 + w2|, summed
     here); Demni & Kadri 2023 (fixed norms sqrt(dim), another law). ValueError for dim = 1 (no pair).
     """
-    u = 0.5 * squared(delta, "delta") / positive(length, "length") ** 2
-    dim = _pairs_exist(vectors(delta, "delta").shape[-1])
-    return _excess(-u, dim)
+    z2 = squared(delta, "delta") / positive(length, "length") ** 2
+    return np.exp(-z2) * _relative_excess(-0.5 * z2, vectors(delta, "delta").shape[-1])
 
 
 def orthogonal_positive_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
@@ -119,14 +117,13 @@ def orthogonal_positive_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     e^(2a|w|^2) only rescales the two norms. Source: the series behind Performer's theorem 2, summed. ValueError for dim = 1.
     """
     x, y = _two(x, y)
-    dim = _pairs_exist(x.shape[-1])
-    return np.exp(-squared(x, "x") - squared(y, "y")) * _excess(0.5 * squared(x + y, "x + y"), dim)
+    return np.exp(2 * np.sum(x * y, -1)) * _relative_excess(0.5 * squared(x + y, "x + y"), x.shape[-1])
 
 
 def orthogonal_trigonometric_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """Covariance of two trigonometric estimates of e^(x.y) with orthogonal w: e^(|x|^2+|y|^2) times that of the Gaussian kernel."""
     x, y = _two(x, y)
-    return np.exp(squared(x, "x") + squared(y, "y")) * orthogonal_fourier_covariance(x - y)
+    return np.exp(2 * np.sum(x * y, -1)) * _relative_excess(-0.5 * squared(x - y, "x - y"), x.shape[-1])
 
 
 def yaglom_variance(x: ArrayLike, y: ArrayLike, pair: GaussianPair) -> FloatArray:
@@ -221,16 +218,28 @@ def _relative_covariance(q: FloatArray, k: FloatArray, kind: str) -> FloatArray:
     raise ValueError(f"kind must be 'positive', 'hyperbolic' or 'trigonometric', got {kind!r}")
 
 
-def _excess(u: FloatArray, dim: int) -> FloatArray:
-    """1F1(dim; dim/2; u) - e^(2u); by its series where |u| < 1, as the leading terms cancel."""
+def _excess_of(product: FloatArray, log_ratio: FloatArray) -> FloatArray:
+    """e^(2 product) (e^log_ratio - 1): second moment less squared mean, which overflows only if the result does."""
+    return -np.exp(2 * product + log_ratio) * np.expm1(-log_ratio)
+
+
+def _relative_excess(u: FloatArray, dim: int) -> FloatArray:
+    """1F1(dim; dim/2; u) e^(-2u) - 1, the covariance over the squared mean; where |u| < 1 by its series, as the leading terms cancel.
+
+    Kummer's transform, e^(-u) 1F1(-dim/2; dim/2; -u), does not overflow for u > 0. ValueError for dim = 1, or where u < -300 (the
+    squared mean e^(2u) is then under the smallest floats).
+    """
+    if dim < 2:
+        raise ValueError(f"orthogonal frequencies need dim of at least 2, got {dim}")
+    if (u < -300).any():
+        raise ValueError(f"the squared distance must be under 600, where the mean is a float, got {-2 * np.min(u)}")
     k = np.arange(2, 28)
     factor = np.cumprod((dim + np.arange(28)) / (dim / 2 + np.arange(28)) / 2)[k - 1]  # (dim)_k / (dim/2)_k / 2^k
     coefficients = np.concatenate([[0.0, 0.0], np.exp(k * np.log(2) - gammaln(k + 1)) * (factor - 1)])
     small = np.abs(u) < 1
-    safe = np.where(small, 1.0, u)
-    return np.where(
-        small, np.polynomial.polynomial.polyval(np.where(small, u, 0.0), coefficients), hyp1f1(dim, dim / 2, safe) - np.exp(2 * safe)
-    )
+    near, far = np.where(small, u, 0.0), np.where(small, 1.0, u)
+    series = np.exp(-2 * near) * np.polynomial.polynomial.polyval(near, coefficients)
+    return np.where(small, series, hyp1f1(-dim / 2, dim / 2, -far) * np.exp(-far) - 1)
 
 
 def _two(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -239,12 +248,6 @@ def _two(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f"x and y must have the same dim, got shapes {x.shape} and {y.shape}")
     return x, y
-
-
-def _pairs_exist(dim: int) -> int:
-    if dim < 2:
-        raise ValueError(f"orthogonal frequencies need dim of at least 2, got {dim}")
-    return dim
 
 
 def _below_eighth(a: float) -> float:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, kv, poch
+from scipy.special import gammaln, poch
 
 from theory.arrays import FloatArray, count, finite, generator, positive
-from theory.spectral import Isotropic, SpectralPair, squared, vectors
+from theory.spectral import Isotropic, SpectralPair, log_bessel_k, squared, vectors
 
 __all__ = ["RationalQuadratic", "SpectralMixture"]
 
@@ -37,9 +37,10 @@ class RationalQuadratic(Isotropic):
         a, half = self.alpha, omega.shape[-1] / 2
         z = np.sqrt(2 * a * squared(omega, "omega")) * self.length
         safe, order = np.where(z > 0, z, 1.0), a - half
-        shape = np.exp(order * np.log(safe / 2)) * kv(order, safe)
-        at_zero = np.exp(gammaln(order)) / 2 if order > 0 else np.inf
-        return 2 * np.exp(half * np.log(a / (2 * np.pi)) - gammaln(a)) * self.length ** (2 * half) * np.where(z > 0, shape, at_zero)
+        log_shape = np.where(
+            z > 0, order * np.log(safe / 2) + log_bessel_k(order, safe), gammaln(order) - np.log(2) if order > 0 else np.inf
+        )
+        return 2 * np.exp(half * np.log(a / (2 * np.pi)) - gammaln(a) + log_shape) * self.length ** (2 * half)
 
     def _moment(self, p: float, dim: int) -> float:
         return float((2 / self.alpha) ** (p / 2) * poch(dim / 2, p / 2) * poch(self.alpha, p / 2)) if p > -2 * self.alpha else np.inf

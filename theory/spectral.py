@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from scipy.special import gammaln, kv, poch
+from scipy.special import gammaln, kve, poch
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
 from theory.gram import effective_rank, feature_rank
@@ -33,6 +33,7 @@ __all__ = [
     "SpectralPair",
     "effective_rank",
     "feature_rank",
+    "log_bessel_k",
     "squared",
     "vectors",
 ]
@@ -190,7 +191,7 @@ class Matern(Isotropic):
         z = np.sqrt(2 * self.nu * squared(delta, "delta")) / self.length
         safe = np.where(z > 0, z, 1.0)
         log_front = (1 - self.nu) * np.log(2) - gammaln(self.nu) + self.nu * np.log(safe)
-        return np.where(z > 0, np.exp(log_front) * kv(self.nu, safe), 1.0)
+        return np.where(z > 0, np.exp(log_front + log_bessel_k(self.nu, safe)), 1.0)
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Multivariate Student-t density with 2 nu degrees of freedom, shape (...)."""
@@ -225,6 +226,18 @@ class Exponential(Matern):
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
         return np.exp(-np.sqrt(squared(delta, "delta")) / self.length)
+
+
+def log_bessel_k(order: float, z: FloatArray) -> FloatArray:
+    """log K_order(z) for z > 0; by mpmath where K itself overflows (large orders, small z)."""
+    values = np.atleast_1d(kve(order, z))
+    outside = ~np.isfinite(values)
+    result = np.log(np.where(outside, 1.0, values)) - z
+    if outside.any():
+        from mpmath import besselk, log
+
+        result[outside] = [float(log(besselk(order, point))) for point in np.atleast_1d(z)[outside]]
+    return result.reshape(np.shape(z))
 
 
 def vectors(x: ArrayLike, name: str) -> FloatArray:
