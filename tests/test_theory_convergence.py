@@ -9,6 +9,7 @@ from theory import convergence
 from theory.convergence import bias_variance, bootstrap_rate, empirical_rate, extrapolate, fit_rate
 from theory.equilibrium import Semicircle
 from theory.ground_states import hermite_ground_state
+from theory.quadratic_gas import QuadraticGas
 from theory.transport import wasserstein, wasserstein2
 
 
@@ -133,6 +134,34 @@ def test_weighted_extrapolation_covers_and_sees_a_wrong_power():
 def test_rates_of_fournier_and_guillin(dim, p, moments, slope, logarithm):
     rate = empirical_rate(dim, p, moments=moments)
     assert rate == (pytest.approx(slope), logarithm)
+
+
+def test_bias_and_variance_of_a_particle_average_against_n():
+    """Mean square of n interacting particles against its limit: bias chaos_bias/n and variance, both of slope -1."""
+    n, splits = np.array([3, 6, 12, 24]), []
+    for k in n:
+        gas = QuadraticGas(0.5, 4.0, 2.0, int(k))
+        splits.append(bias_variance((gas.sample(6000, int(k)) ** 2).mean((1, 2)), gas.limit_variance()))
+        assert abs(splits[-1].bias - gas.chaos_bias() / k) < 4 * splits[-1].bias_error  # z-test: false alarm 6e-5
+        modes = gas.modes()
+        exact = 2 * (modes.centre**2 + (k - 1) * modes.deviation**2) / k**2
+        assert abs(splits[-1].variance - exact) < 4 * splits[-1].variance_error
+    bias, error = np.array([(split.bias, split.bias_error) for split in splits]).T
+    rate = fit_rate(n, bias, standard_error=error, level=0.9999)
+    assert rate.low < -1 < rate.high
+    assert not rate.low < -0.5 < rate.high  # negative control
+    mean = extrapolate(1 / n, bias + QuadraticGas(0.5, 4.0, 2.0, 3).limit_variance(), standard_error=error, powers=(1, 2))
+    assert abs(mean.limit - QuadraticGas(0.5, 4.0, 2.0, 3).limit_variance()) < 4 * mean.error
+
+
+def test_bias_against_the_step_is_removed_by_extrapolation():
+    gas, h = QuadraticGas(1.3, 0.8, 6.0, 5), np.array([0.01, 0.02, 0.04, 0.08])
+    biased = np.array([gas.euler_modes(step).variance(5) for step in h])
+    exact = gas.modes().variance(5)
+    assert fit_rate(h, biased - exact).slope == pytest.approx(1, abs=0.1)
+    errors = [abs(extrapolate(h[:k], biased[:k], powers=tuple(range(1, k))).limit - exact) for k in (2, 3, 4)]
+    assert errors[0] < 0.1 * (biased[0] - exact)
+    assert errors[2] < 0.1 * errors[1] < 0.01 * errors[0]
 
 
 @pytest.mark.slow

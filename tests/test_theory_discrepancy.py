@@ -8,6 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from theory import discrepancy
+from theory.convergence import bootstrap_rate
 from theory.discrepancy import energy_distance, kernel_error, mmd2, two_sample_test
 from theory.spectral import Cauchy, Gaussian, Laplace
 
@@ -121,6 +122,15 @@ def test_kernel_error_of_independent_frequencies():
     assert all(run.sup >= run.rms for run in runs)
     wrong = np.array([kernel_error(rng.normal(size=(n, 3)) / 0.8, Gaussian(0.7), x).rms ** 2 for _ in range(200)])
     assert abs(wrong.mean() - exact) > 4 * wrong.std(ddof=1) / np.sqrt(200)  # negative control: another length
+
+
+def test_kernel_error_falls_with_the_root_of_the_number():
+    rng, n, x = np.random.default_rng(6), np.array([20, 80, 320, 1280]), np.random.default_rng(7).normal(size=(8, 2))
+    error = [[kernel_error(rng.normal(size=(k, 2)), 1.0, x).rms for _ in range(40)] for k in n]
+    rate = bootstrap_rate(n, error, power=2, level=0.9999, rng=rng)
+    assert rate.low < -0.5 < rate.high
+    assert not rate.low < -1 < rate.high  # negative control
+    assert rate.high - rate.low < 0.3
 
 
 def test_kernel_error_between_clouds_by_definition(monkeypatch):

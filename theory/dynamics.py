@@ -163,9 +163,9 @@ def coulomb_line_cdf(x: ArrayLike, t: float, strength: float, beta: float) -> Fl
     """P(X <= x) at time t > 0 of the mean-field Coulomb gas on the line (g = -|x|) from the point 0 at finite beta, no trap.
 
     The cumulative F obeys F_t + strength (2 F - 1) F_x = F_xx/beta (Bossy & Talay 1996), Burgers' equation for strength (2 F - 1), linear
-    by the substitution of Hopf 1950 and Cole 1951: with sigma^2 = 2 t/beta, logit F = -strength beta x + log Phi((x - strength t)/sigma) -
-    log Phi(-(x + strength t)/sigma). beta -> infinity gives the patch, uniform on |x| < strength t. Any real strength: a negative one
-    attracts, and F tends to the logistic law of scale 1/(|strength| beta).
+    by the substitution of Hopf 1950 and Cole 1951: F = P(-x)/(P(-x) + P(x)) with P(x) = erfcx((strength t + x)/sqrt(4 t/beta)). beta ->
+    infinity gives the patch, uniform on |x| < strength t. Any real strength: a negative one attracts, and F tends to the logistic law of
+    scale 1/(|strength| beta).
 
     Raises
     ------
@@ -182,10 +182,12 @@ def coulomb_line_density(x: ArrayLike, t: float, strength: float, beta: float) -
 
 
 def _burgers(x: ArrayLike, t: float, strength: float, beta: float) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """logit F, and F's ingredients: sigma and the two arguments of Phi."""
+    """logit F, sigma, and the normal scores (x - strength t)/sigma and -(x + strength t)/sigma; erfcx(y) is 2 exp(y^2) Phi(-sqrt(2) y)."""
     x, t, beta, strength = finite(x, "x"), positive(t, "t"), positive(beta, "beta"), float(finite(real(strength, "strength"), "strength"))
     sigma = np.sqrt(2 * t / beta)
     right, left = (x - strength * t) / sigma, -(x + strength * t) / sigma
+    if strength >= 0:  # no cancellation: the squares in the logarithms are gone
+        return np.log(erfcx(-right / np.sqrt(2))) - np.log(erfcx(-left / np.sqrt(2))), sigma, right, left
     return -strength * beta * x + log_ndtr(right) - log_ndtr(left), sigma, right, left
 
 
