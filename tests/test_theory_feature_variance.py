@@ -137,6 +137,10 @@ def test_large_points_do_not_overflow():
     assert float(positive_variance(x, y)) == pytest.approx(float(variance), rel=1e-11)
     assert float(optimal_positive_variance(x, y, 0.0)) == pytest.approx(float(variance), rel=1e-11)
     assert float(orthogonal_positive_covariance(x, y)) == pytest.approx(float(covariance), rel=1e-11)
+    far = orthogonal_fourier_covariance([[60.0, 0.0, 0.0], [60.0, 0.0, 0.0]], length=0.9)
+    with mp.workdps(60):  # in odd dimensions it decays only like a power of the distance
+        exact = mp.hyp1f1(3, mp.mpf(3) / 2, -(mp.mpf(60) ** 2) / mp.mpf(0.9) ** 2 / 2, maxprec=100_000)
+    assert far == pytest.approx(2 * [float(exact)], rel=1e-12)
 
 
 def test_orthogonal_covariance_for_small_distances_and_scales():
@@ -273,7 +277,7 @@ def test_yaglom_variance(dim):
         (lambda: optimal_positive_parameter(-1.0, 3), "second_moment must be"),
         (lambda: orthogonal_fourier_covariance([0.4]), "orthogonal frequencies need dim of at least 2, got 1"),
         (lambda: orthogonal_fourier_covariance([0.4, 0.1], length=0), "length must be"),
-        (lambda: orthogonal_fourier_covariance([30.0, 0.1]), "the squared distance must be under 600"),
+        (lambda: orthogonal_trigonometric_covariance([30.0, 0.1], [0.1, 0.2]), "|x|^2 + |y|^2 must be under 700"),
         (lambda: orthogonal_positive_bound([0.4, 0.1], [0.1, 0.2], 3), "n_features must be at most dim = 2, got 3"),
         (lambda: mean_variance(1.0, 0.0, 0, 3), "n_features must be"),
         (lambda: gram_error(np.ones((2, 2)), Laplace(1.0), 3, orthogonal=True), "pair must be Gaussian for orthogonal features"),

@@ -107,7 +107,7 @@ def orthogonal_fourier_covariance(delta: ArrayLike, length: float = 1.0) -> Floa
     here); Demni & Kadri 2023 (fixed norms sqrt(dim), another law). ValueError for dim = 1 (no pair).
     """
     z2 = squared(delta, "delta") / positive(length, "length") ** 2
-    return np.exp(-z2) * _relative_excess(-0.5 * z2, vectors(delta, "delta").shape[-1])
+    return _fourier_excess(0.5 * z2, vectors(delta, "delta").shape[-1])
 
 
 def orthogonal_positive_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
@@ -117,13 +117,15 @@ def orthogonal_positive_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     e^(2a|w|^2) only rescales the two norms. Source: the series behind Performer's theorem 2, summed. ValueError for dim = 1.
     """
     x, y = _two(x, y)
-    return np.exp(2 * np.sum(x * y, -1)) * _relative_excess(0.5 * squared(x + y, "x + y"), x.shape[-1])
+    return np.exp(2 * np.sum(x * y, -1)) * _positive_excess(0.5 * squared(x + y, "x + y"), x.shape[-1])
 
 
 def orthogonal_trigonometric_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """Covariance of two trigonometric estimates of e^(x.y) with orthogonal w: e^(|x|^2+|y|^2) times that of the Gaussian kernel."""
     x, y = _two(x, y)
-    return np.exp(2 * np.sum(x * y, -1)) * _relative_excess(-0.5 * squared(x - y, "x - y"), x.shape[-1])
+    if np.max(front := squared(x, "x") + squared(y, "y")) > 700:
+        raise ValueError(f"|x|^2 + |y|^2 must be under 700, where its exponential is a float, got {np.max(front)}")
+    return np.exp(front) * _fourier_excess(0.5 * squared(x - y, "x - y"), x.shape[-1])
 
 
 def yaglom_variance(x: ArrayLike, y: ArrayLike, pair: GaussianPair) -> FloatArray:
@@ -223,23 +225,25 @@ def _excess_of(product: FloatArray, log_ratio: FloatArray) -> FloatArray:
     return -np.exp(2 * product + log_ratio) * np.expm1(-log_ratio)
 
 
-def _relative_excess(u: FloatArray, dim: int) -> FloatArray:
-    """1F1(dim; dim/2; u) e^(-2u) - 1, the covariance over the squared mean; where |u| < 1 by its series, as the leading terms cancel.
+def _fourier_excess(v: FloatArray, dim: int) -> FloatArray:
+    """1F1(dim; dim/2; -v) - e^(-2v), v >= 0; where v < 1 by its series, as the leading terms cancel. ValueError for dim = 1."""
+    far = np.where(v < 1, 1.0, v)
+    return np.where(v < 1, _series(-np.minimum(v, 1.0), dim), hyp1f1(dim, dim / 2, -far) - np.exp(-2 * far))
 
-    Kummer's transform, e^(-u) 1F1(-dim/2; dim/2; -u), does not overflow for u > 0. ValueError for dim = 1, or where u < -300 (the
-    squared mean e^(2u) is then under the smallest floats).
-    """
+
+def _positive_excess(u: FloatArray, dim: int) -> FloatArray:
+    """1F1(dim; dim/2; u) e^(-2u) - 1, u >= 0, in Kummer's form, which does not overflow. ValueError for dim = 1."""
+    near, far = np.minimum(u, 1.0), np.where(u < 1, 1.0, u)
+    return np.where(u < 1, np.exp(-2 * near) * _series(near, dim), hyp1f1(-dim / 2, dim / 2, -far) * np.exp(-far) - 1)
+
+
+def _series(u: FloatArray, dim: int) -> FloatArray:
+    """1F1(dim; dim/2; u) - e^(2u) = sum over k >= 2 of [(dim)_k / (dim/2)_k - 2^k] u^k / k!, for |u| <= 1."""
     if dim < 2:
         raise ValueError(f"orthogonal frequencies need dim of at least 2, got {dim}")
-    if (u < -300).any():
-        raise ValueError(f"the squared distance must be under 600, where the mean is a float, got {-2 * np.min(u)}")
     k = np.arange(2, 28)
     factor = np.cumprod((dim + np.arange(28)) / (dim / 2 + np.arange(28)) / 2)[k - 1]  # (dim)_k / (dim/2)_k / 2^k
-    coefficients = np.concatenate([[0.0, 0.0], np.exp(k * np.log(2) - gammaln(k + 1)) * (factor - 1)])
-    small = np.abs(u) < 1
-    near, far = np.where(small, u, 0.0), np.where(small, 1.0, u)
-    series = np.exp(-2 * near) * np.polynomial.polynomial.polyval(near, coefficients)
-    return np.where(small, series, hyp1f1(-dim / 2, dim / 2, -far) * np.exp(-far) - 1)
+    return np.polynomial.polynomial.polyval(u, np.concatenate([[0.0, 0.0], np.exp(k * np.log(2) - gammaln(k + 1)) * (factor - 1)]))
 
 
 def _two(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
