@@ -12,6 +12,7 @@ circle_gas_*     a circle, chordal distances (circular)               `theory.ci
 ginibre_*        the plane, trap, b = 2                               `theory.ginibre`
 disc_gas_*       a hard disc, b = 2                                   `theory.ginibre`
 CoulombLine      the line, trap, g = -|x|                             `theory.coulomb_line`
+CoulombWalls     an interval without a trap, g = -|x|                 `theory.coulomb_walls`
 TwoParticles     any dimension, trap, every s: n = 2                  `theory.two_particles`
 virial laws      any dimension, trap: second moment, centre of mass   `theory.virial`
 """
@@ -26,6 +27,7 @@ from theory.circular import (
     sample_circle_gas,
 )
 from theory.coulomb_line import CoulombLine
+from theory.coulomb_walls import CoulombWalls
 from theory.ginibre import (
     disc_gas_density,
     disc_gas_energy,
@@ -69,6 +71,7 @@ from theory.virial import centre_variance, euler_second_moment, second_moment, s
 
 __all__ = [
     "CoulombLine",
+    "CoulombWalls",
     "TwoParticles",
     "beta_hermite",
     "beta_laguerre",
