@@ -51,7 +51,7 @@ def euler(start: ArrayLike, drift: TimeDrift, noise: Iterable[FloatArray], step_
     Raises
     ------
     ValueError
-        If step_size or beta is not positive, or shapes differ.
+        If step_size or beta is not positive, or shapes differ; as of every generator, when the states are asked for.
     """
     x, step = finite(start, "start"), positive(step_size, "step_size")
     if not beta > 0:

@@ -7,6 +7,7 @@ Riesz energies. Times are at least 0. Walls are far away.
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import erfcx, expit, exprel, gamma, log_ndtr
@@ -60,7 +61,9 @@ def dyson_radius(t: ArrayLike, strength: float, kappa: float = 0.0, *, start: fl
     return np.sqrt(relaxed(times(t), square, rate, source))
 
 
-def dyson_density(t: float, points: ArrayLike, strength: float, kappa: float = 0.0, *, n: int = 400) -> tuple[FloatArray, FloatArray]:
+def dyson_density(
+    t: float, points: ArrayLike, strength: float, kappa: float = 0.0, *, n: int = 400
+) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " x"]]:
     """The law at time t > 0 of the log gas on the line at beta = infinity from equal masses at `points` (m,): (x (k,), density (k,)).
 
     Burgers' equation G_t + strength G G_z = 0 of the Stieltjes transform: the free convolution of the start with a semicircle of variance
@@ -143,7 +146,7 @@ def coulomb_ranks(t: ArrayLike, start: ArrayLike, strength: float, kappa: float 
     return relaxed(t[..., None], x, positive(kappa, "kappa", zero=True), speed)
 
 
-def attractive_gap_rates(n: int, attraction: float, beta: float) -> FloatArray:
+def attractive_gap_rates(n: int, attraction: float, beta: float) -> Float[np.ndarray, " gap"]:
     """Rates (n - 1,) of the independent exponential gaps between neighbours, at rest, of n particles on the line that attract by ranks.
 
     Drift -attraction (2 k - n - 1)/(n - 1) for rank k, the energy attraction/(2 (n - 1)) sum_{k != l} |x_k - x_l| (the package's Coulomb

@@ -99,9 +99,10 @@ def ensemble_free_energy(
 ) -> FreeEnergy:
     """Energy, one-particle entropy and F of the ensemble x (chain, particle, dim), with standard errors over groups of chains.
 
-    external(x (chain, particle, dim)) -> (chain, particle); interaction(r), strength included, or None; both finite at the particles. The
-    free energy per particle of the law P of all particles, E H_N + int P log P / (beta n), is larger by the relative entropy
-    H(P | rho^n)/(beta n), which vanishes with the number of particles (Jabin & Wang 2018). Entropy: `differential_entropy`.
+    external(x (chain, particle, dim)) -> (chain, particle), for dim = 1 also (chain, particle, 1); interaction(r), strength included, or
+    None; both finite at the particles. The free energy per particle of the law P of all particles, E H_N + int P log P / (beta n), is
+    larger by the relative entropy H(P | rho^n)/(beta n), which vanishes with the number of particles (Jabin & Wang 2018). Entropy:
+    `differential_entropy`.
 
     Raises
     ------
@@ -112,6 +113,7 @@ def ensemble_free_energy(
     if len(x) < 2:
         raise ValueError(f"x must hold at least two chains for a standard error, got shape {x.shape}")
     values, k = finite(external(x), "external"), count(neighbour, "neighbour")
+    values = values[..., 0] if values.shape == x.shape and x.shape[2] == 1 else values
     if values.shape != x.shape[:2]:
         raise ValueError(f"external must return an array of shape {x.shape[:2]}, got {values.shape}")
     energy = values.mean(1) + (0.0 if interaction is None else pair_energy(x, interaction))
@@ -122,7 +124,9 @@ def ensemble_free_energy(
     return FreeEnergy(*(_estimate(row[0], row[1:]) for row in table))
 
 
-def dissipation_residual(time: ArrayLike, free_energy: ArrayLike, dissipation: ArrayLike, *, rule: str = "simpson") -> FloatArray:
+def dissipation_residual(
+    time: ArrayLike, free_energy: ArrayLike, dissipation: ArrayLike, *, rule: str = "simpson"
+) -> Float[np.ndarray, " time"]:
     """F(t) - F(t_0) + int_t0^t D of a recorded flow, each array (time,): 0 up to the rule's error where dF/dt = -D.
 
     D = int rho |grad(U + log(rho)/beta)|^2 (Carrillo, McCann & Villani 2003). Rules: "simpson" (local error of order 4 in the

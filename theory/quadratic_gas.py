@@ -130,7 +130,9 @@ class QuadraticGas:
         along = excess + k * modes.covariance(self.n) / variance
         return self.dim / 2 * float((k - 1) * (excess - np.log1p(excess)) + along - np.log1p(along))
 
-    def sample(self, n_chains: int, rng: int | np.random.Generator, t: float = np.inf, *, start: float = 0.0) -> FloatArray:
+    def sample(
+        self, n_chains: int, rng: int | np.random.Generator, t: float = np.inf, *, start: float = 0.0
+    ) -> Float[np.ndarray, "chain n dim"]:
         """Independent draws (chain, n, dim) of the law at time t about its mean."""
         modes = self.modes(t, start=start)
         z = generator(rng).standard_normal((count(n_chains, "n_chains"), self.n, self.dim))
@@ -140,6 +142,8 @@ class QuadraticGas:
     def log_partition(self) -> float:
         """log int exp(-beta [sum V + attraction/(4 (n-1)) sum_{k != l} |x_k - x_l|^2]), V = kappa |x|^2 / 2, over R^(n dim)."""
         modes = self.modes()
+        if self.beta == np.inf:
+            raise ValueError("beta must be finite for a partition function, got inf")
         return self.dim / 2 * (self.n * np.log(2 * np.pi) + np.log(modes.centre) + (self.n - 1) * np.log(modes.deviation))
 
     def free_energy(self, mean: ArrayLike, variance: float) -> float:
