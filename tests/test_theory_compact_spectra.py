@@ -9,6 +9,7 @@ from scipy.special import j0, j1
 from scipy.stats import kstest
 
 from theory.compact_spectra import Bessel, Wendland
+from theory.equilibrium import RieszBall
 from theory.hankel import density_from_kernel, kernel_from_density
 
 
@@ -31,7 +32,9 @@ def test_bessel_special_cases():
     np.testing.assert_allclose(along(Bessel(2.0).kernel, 3)(2 * z), 3 * (np.sin(z) - z * np.cos(z)) / z**3, rtol=1e-11)
     np.testing.assert_allclose(Bessel(2.0, 0.5).kernel(2 * z[:, None]), 2 * j1(z) / z, rtol=1e-12)  # semicircle of radius 1/2
     np.testing.assert_allclose(Bessel(1.0, -0.5).kernel(z[:, None]), j0(z), rtol=1e-12)  # arcsine law
-    np.testing.assert_allclose(along(Bessel(1.0, -1 + 1e-9).kernel, 3)(z), np.sin(z) / z, atol=1e-8)  # the sphere
+    np.testing.assert_allclose(along(Bessel(1.0, -1 + 1e-9).kernel, 3)(z), np.sin(z) / z, atol=1e-8)
+    np.testing.assert_allclose(along(Bessel(1.0, -1).kernel, 3)(z), np.sin(z) / z, rtol=1e-12)  # the sphere
+    np.testing.assert_allclose(Bessel(1.0, -1).kernel(z[:, None]), np.cos(z), rtol=1e-12)  # two points
 
 
 @pytest.mark.parametrize(("dim", "exponent"), [(1, -0.4), (2, 0.0), (3, 0.75), (6, 2.0)])
@@ -47,6 +50,31 @@ def test_bessel_laws_and_samples(dim, exponent):
     assert kstest(np.sum(w**2, 1), pair.squared_norm(dim).cdf).pvalue > 1e-5
     assert kstest(w[:, -1], pair.marginal(dim).cdf).pvalue > 1e-5
     assert kstest(w[:, -1], Bessel(0.8, exponent + 1).marginal(dim).cdf).pvalue < 1e-5
+
+
+def test_sphere():
+    pair, dim = Bessel(0.8, -1), 4
+    w = pair.sample(20_000, dim, 6, orthogonal=True)
+    np.testing.assert_allclose(np.linalg.norm(w, axis=1), 1 / 0.8, rtol=1e-12)
+    assert pair.moment(3, dim) == pytest.approx(0.8**-3)
+    assert kstest(w[:, 0], pair.marginal(dim).cdf).pvalue > 1e-5
+    assert kstest(w[:, 0], pair.marginal(dim + 1).cdf).pvalue < 1e-5
+
+
+@pytest.mark.parametrize(("dim", "s"), [(1, 0.0), (1, -0.5), (2, 0.0), (3, 1.0), (3, 2.0), (4, 0.5)])
+def test_kernel_learned_by_a_riesz_gas_in_a_trap(dim, s):
+    """The equilibrium of strong repulsion in a quadratic trap is this pair; its own sampler and density are another code."""
+    law = RieszBall(1.3, 0.7, dim, s)
+    pair = Bessel(1 / law.radius, 1 - (dim - s) / 2)
+    x = np.random.default_rng(0).standard_normal((20, dim)) * law.radius / dim
+    x = x[np.linalg.norm(x, axis=1) < 0.99 * law.radius]
+    np.testing.assert_allclose(pair.density(x), law.density(x), rtol=1e-11)
+    assert pair.moment(2, dim) == pytest.approx(law.second_moment, rel=1e-12)
+    w, delta = law.sample(40_000, np.random.default_rng(1)), np.full(dim, 2.0 / dim)
+    values = np.cos(w @ delta)
+    # z at 4.5 errors: false alarm 7e-6; 5 % off in the distance is rejected
+    error = 4.5 * values.std() / np.sqrt(len(w))
+    assert abs(values.mean() - pair.kernel(delta)) < error < abs(values.mean() - pair.kernel(1.05 * delta))
 
 
 @pytest.mark.parametrize(("mu", "smoothness", "dims"), [(2.5, 0, (1, 2, 3)), (4.0, 1, (1, 3, 4)), (5.3, 2, (1, 2, 5)), (1.0, 0, (1,))])
@@ -77,8 +105,11 @@ def test_beyond_the_last_dimension_the_transform_is_negative_somewhere():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Bessel(1.0, -1.0), "exponent must be over -1, got -1.0"),
-        (lambda: Bessel(1.0, np.nan), "exponent must be over -1, got nan"),
+        (lambda: Bessel(1.0, -1.1), "exponent must be at least -1, got -1.1"),
+        (lambda: Bessel(1.0, np.nan), "exponent must be at least -1, got nan"),
+        (lambda: Bessel(1.0, -1).density([0.1]), "exponent must be over -1 for a density"),
+        (lambda: Bessel(1.0, -1).squared_norm(2), "exponent must be over -1 for a density"),
+        (lambda: Bessel(1.0, -1).marginal(1), "two points"),
         (lambda: Bessel(0.0), "length must be"),
         (lambda: Wendland(1.0, 4.0, 3), "smoothness must be 0, 1 or 2, got 3"),
         (lambda: Wendland(1.0, 1.5, 1), "mu must be at least (dim + 1)/2 + smoothness = 2.0 in dim 1, got 1.5"),

@@ -18,19 +18,20 @@ __all__ = ["Bessel", "Wendland"]
 
 @dataclass(frozen=True)
 class Bessel(Isotropic):
-    """Frequencies in the ball |omega| <= 1/length of density ~ (1 - length^2 |omega|^2)^exponent, exponent > -1.
+    """Frequencies in the ball |omega| <= 1/length of density ~ (1 - length^2 |omega|^2)^exponent; -1 is uniform on its sphere.
 
     k = Gamma(m+1) (2/z)^m J_m(z), z = |delta|/length, m = dim/2 + exponent (Watson 1944, 3.3; exponent 0 is the uniform ball: sinc
     in 1-D, jinc in 2-D; exponent 1/2 in 1-D the semicircle). The equilibria of Riesz gases in a quadratic trap have this density,
-    with exponent 1 - (dim - s)/2, so this is the kernel that such particles learn; -(dim - s)/2 is the hard-wall ball.
+    with exponent 1 - (dim - s)/2, so this is the kernel that such particles learn; -(dim - s)/2 is the hard-wall ball. The sphere has
+    a kernel and samples but no density (ValueError).
     """
 
     exponent: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not np.isfinite(real(self.exponent, "exponent")) or self.exponent <= -1:
-            raise ValueError(f"exponent must be over -1, got {self.exponent!r}")
+        if not np.isfinite(real(self.exponent, "exponent")) or self.exponent < -1:
+            raise ValueError(f"exponent must be at least -1, got {self.exponent!r}")
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...); it depends on dim."""
@@ -40,18 +41,28 @@ class Bessel(Isotropic):
     def density(self, omega: ArrayLike) -> FloatArray:
         """Density on the ball, zero outside, shape (...)."""
         omega = vectors(omega, "omega")
-        half, a = omega.shape[-1] / 2, self.exponent
+        half, a = omega.shape[-1] / 2, self._regular()
         left = 1 - squared(omega, "omega") * self.length**2
         front = np.exp(gammaln(half + a + 1) - gammaln(a + 1) - half * np.log(np.pi)) * self.length ** (2 * half)
         return np.where(left > 0, front * np.where(left > 0, left, 1.0) ** a, 0.0)
 
     def squared_norm(self, dim: int) -> Any:
         """Beta(dim/2, exponent + 1), over length^2."""
-        return stats.beta(count(dim, "dim") / 2, self.exponent + 1, scale=self.length**-2)
+        return stats.beta(count(dim, "dim") / 2, self._regular() + 1, scale=self.length**-2)
+
+    def _regular(self) -> float:
+        if self.exponent == -1:
+            raise ValueError("exponent must be over -1 for a density, got -1, the sphere")
+        return self.exponent
+
+    def _squared_norms(self, n: int, dim: int, rng: np.random.Generator) -> FloatArray:
+        return np.full(n, self.length**-2) if self.exponent == -1 else super()._squared_norms(n, dim, rng)
 
     def marginal(self, dim: int) -> Any:
         """Symmetric beta law on [-1/length, 1/length] of parameter exponent + (dim + 1)/2."""
         shape = self.exponent + (count(dim, "dim") + 1) / 2
+        if shape == 0:
+            raise ValueError("exponent must be over -1 for a marginal in dim 1, got -1, two points")
         return stats.beta(shape, shape, loc=-1 / self.length, scale=2 / self.length)
 
     def _moment(self, p: float, dim: int) -> float:

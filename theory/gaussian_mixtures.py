@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import gammaln, poch
 
@@ -85,7 +86,7 @@ class SpectralMixture(SpectralPair):
         front = np.prod(np.sqrt(2 * np.pi) * self.scales, -1)
         return (np.exp(logs).mean(0) / front) @ self.weights
 
-    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> FloatArray:
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
         """n independent frequencies, shape (n, dim); dim must be the mixture's."""
         rng, size = generator(rng), self.means.shape
         if dim != size[1]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import gammaln, kve, poch
@@ -50,7 +51,7 @@ class SpectralPair:
         """Spectral density at omega, shape (...); even, and of total mass k(0) = 1."""
         raise NotImplementedError
 
-    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> FloatArray:
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
         """n independent frequencies, shape (n, dim)."""
         raise NotImplementedError
 
@@ -72,7 +73,7 @@ class Product(SpectralPair):
         """Product of the marginal densities, shape (...)."""
         return np.prod(self.marginal().pdf(vectors(omega, "omega")), axis=-1)
 
-    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> FloatArray:
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n dim"]:
         """n independent frequencies, shape (n, dim)."""
         return self.marginal().rvs((count(n, "n"), count(dim, "dim")), random_state=generator(rng))
 
@@ -130,7 +131,7 @@ class Isotropic(SpectralPair):
     def _moment(self, p: float, dim: int) -> float:
         raise ValueError(f"{type(self).__name__} has no moments in closed form")
 
-    def sample(self, n: int, dim: int, rng: int | np.random.Generator, *, orthogonal: bool = False) -> FloatArray:
+    def sample(self, n: int, dim: int, rng: int | np.random.Generator, *, orthogonal: bool = False) -> Float[np.ndarray, "n dim"]:
         """n frequencies, shape (n, dim): independent, or in blocks of `dim` orthogonal ones (Haar directions; Yu et al. 2016).
 
         Orthogonal frequencies keep their exact law one by one and their independent norms. Raises where `squared_norm` does.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
@@ -108,7 +109,7 @@ class GaussianPair:
             raise ValueError("covariance must be regular for a density to exist, got a singular one")
         return np.exp(-0.5 * np.sum((omega @ axes) ** 2 / values, -1) - 0.5 * np.sum(np.log(2 * np.pi * values)))
 
-    def sample(self, n: int, rng: int | np.random.Generator) -> FloatArray:
+    def sample(self, n: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n pair"]:
         """n independent pairs, shape (n, 2 dim)."""
         values, axes = np.linalg.eigh(self.covariance)
         noise = generator(rng).standard_normal((count(n, "n"), 2 * self.dim))
