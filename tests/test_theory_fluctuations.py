@@ -287,8 +287,31 @@ def test_planar_kernels():
     prediction = LearnedKernel(field, np.array([0.0, small]))
     assert 2 * (1 - prediction.mean) / small**2 == pytest.approx((2 + beta * strength / 2) / (2 * beta * kappa), rel=5e-3)
     assert prediction.rate(prediction.mean - 1e-4).rate > 0
-    with pytest.raises(ValueError, match="interval"):
-        _ = prediction.bias
+    with pytest.raises(ValueError, match="at most 2500 cells"):
+        _ = Fluctuations(MeanField(None, None, 1.0, Rectangle([-4, -4], [4, 4], (51, 50)))).log_partition_constant
+
+
+def test_the_next_order_in_the_plane():
+    """Quadratic attraction, Gaussian at every N: twice what it is on the line. And the log gas, whose second moment has no bias."""
+    beta, kappa, pull = 3.0, 1.3, 0.8
+    mode, found = 1 / (beta * (kappa + pull)), []
+    for n in (16, 24):
+        mesh = Rectangle([-2.6, -2.6], [2.6, 2.6], (n, n))
+        square = mesh.cell_average(lambda x: np.sum(x**2, -1))
+        field = MeanField(lambda x: kappa * np.sum(x**2, -1) / 2, lambda r: pull * r**2 / 2, beta, mesh)
+        gaussian = Fluctuations(field)
+        found.append([gaussian.bias(square), gaussian.log_partition_constant])
+    bias, constant = (9 * np.array(found[1]) - 4 * np.array(found[0])) / 5  # second order in the width
+    assert bias == pytest.approx(2 * (1 / (beta * kappa) - mode - pull / (beta * (kappa + pull) ** 2)), rel=1e-3)
+    assert constant == pytest.approx(np.log((kappa + pull) / kappa) - pull / (kappa + pull), rel=3e-3)
+    biases = []
+    for n in (16, 24, 32):
+        mesh = Rectangle([-2.6, -2.6], [2.6, 2.6], (n, n))
+        logs = Fluctuations(MeanField(lambda x: kappa * np.sum(x**2, -1) / 2, riesz(0.0, 1.4, 2), beta, mesh))
+        biases.append([logs.bias(mesh.cell_average(lambda x, power=power: np.sum(x**2, -1) ** power)) for power in (1, 2)])
+    size = np.abs(biases)
+    assert (size[1:, 0] < 0.6 * size[:-1, 0]).all()  # to 0, nearly as the square of the width
+    assert size[2, 0] < 0.05 * size[2, 1]
 
 
 # Refusals
@@ -314,7 +337,7 @@ def test_kernels_of_radial_densities_are_refused():
     field = MeanField(lambda r: r**2, None, 1.0, RadialBall(3.0, 40, 2))
     with pytest.raises(ValueError, match="radial density"):
         LearnedKernel(field, 1.0)
-    with pytest.raises(ValueError, match="interval"):
+    with pytest.raises(ValueError, match="must not be radial"):
         _ = Fluctuations(MeanField(lambda r: r**2, riesz(0.0, 1.0, 2), 1.0, RadialBall(3.0, 40, 2))).log_partition_constant
     line = MeanField(lambda x: x**2, None, 1.0, np.linspace(-3, 3, 41))
     with pytest.raises(ValueError, match="delta must be a number"):

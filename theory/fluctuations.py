@@ -25,6 +25,8 @@ from theory.stationary import stability
 
 __all__ = ["Fluctuations", "LearnedKernel", "concentration_bound", "log_gas_covariance"]
 
+DENSE = 2500
+
 
 class Fluctuations:
     """Fluctuations of the empirical measure around a stable stationary density.
@@ -32,7 +34,8 @@ class Fluctuations:
     Parameters
     ----------
     field
-        The mean-field limit, on any mesh. Everything is exact for its cells; the error is that of the mesh.
+        The mean-field limit, on any mesh. Everything is exact for its cells; the error is that of the mesh. `bias`,
+        `log_partition_constant` and `tail` need dense matrices, at most 2500 cells, and modes of every shape: no radial mesh.
     rho
         A stable stationary density, default: what `field.stationary()` finds.
 
@@ -75,7 +78,7 @@ class Fluctuations:
         return float(self.covariance(finite(f, "f")[None])[0, 0])
 
     def bias(self, f: ArrayLike) -> float:
-        """lim N (E (1/N) sum f - int f rho) for the package's W_N, a mean over pairs, of cell averages f, on an interval.
+        """lim N (E (1/N) sum f - int f rho) for the package's W_N, a mean over pairs of cell averages f.
 
         The derivative of `log_partition_constant` along the tilt V - theta f/beta: (beta^2/2) tr[g C g dSigma], C the covariance,
         dSigma the change of Sigma under the change C f of the masses.
@@ -88,7 +91,7 @@ class Fluctuations:
 
     @property
     def log_partition_constant(self) -> float:
-        """lim log Z_N + N beta F = -(1/2) log det_2(1 + beta Sigma g), det_2(1 + A) = det((1 + A) e^-A), on an interval.
+        """lim log Z_N + N beta F = -(1/2) log det_2(1 + beta Sigma g), det_2(1 + A) = det((1 + A) e^-A).
 
         The factor e^A is the diagonal k = l that W_N leaves out. It needs a square-integrable interaction: log, or s < dim/2.
         """
@@ -96,7 +99,7 @@ class Fluctuations:
         return float(-0.5 * np.sum(np.log1p(extra) - extra) + self.field.beta**2 / 4 * self._within_cells @ self._mass)
 
     def tail(self, f: ArrayLike, value: float, n: int) -> float:
-        """P((1/n) sum f(x_k) >= value) at n particles, with a relative error of O(1/n) in the tails too; on an interval.
+        """P((1/n) sum f(x_k) >= value) at n particles, with a relative error of O(1/n) in the tails too.
 
         Lugannani & Rice's (1980) formula for particles that interact: Q(w) + phi(w) (exp(C_theta - C_0)/u - 1/w) with w = +-sqrt(2 n J),
         u = theta sqrt(n Lambda''); theta is the tilt that makes `value` typical, Lambda'' the variance there, C its
@@ -149,20 +152,24 @@ class Fluctuations:
     @cached_property
     def _kernel(self) -> FloatArray:
         """g between cells, (cell, cell)."""
-        if self.rho.ndim > 1 or isinstance(self.field.mesh, RadialBall):
-            raise ValueError("field must live on an interval: a determinant needs the modes of every shape, and all of them at once")
-        if self.field.convolution is None:
-            return np.zeros((self.rho.size, self.rho.size))
-        return self.field.convolution.matrix / self._volume
+        if isinstance(self.field.mesh, RadialBall):
+            raise ValueError("field must not be radial: a determinant needs the modes of every shape")
+        size = self.rho.size
+        if size > DENSE:
+            raise ValueError(f"field must have at most {DENSE} cells for a determinant, got {size}")
+        if self.rho.ndim == 1 and self.field.convolution is not None:
+            return self.field.convolution.matrix / self._volume
+        units = (np.eye(size) / self._volume).reshape(size, *self.rho.shape)
+        return np.array([self.field.convolve(unit).ravel() for unit in units])
 
     @cached_property
     def _within_cells(self) -> FloatArray:
         """int (g^2 - the square of g's average over the pair of cells) rho, (cell,): lifts the error from the cell width to its square."""
         interaction = self.field.interaction
         if interaction is None:
-            return np.zeros_like(self.rho)
+            return np.zeros(self.rho.size)
         square = self.field.mesh.convolution(lambda r: np.square(np.asarray(interaction(r))))
-        return square(self.rho) - self._kernel**2 @ self._mass
+        return square(self.rho).ravel() - self._kernel**2 @ self._mass
 
     @cached_property
     def _dense(self) -> FloatArray:
@@ -234,7 +241,7 @@ class LearnedKernel:
 
     @cached_property
     def bias(self) -> float:
-        """lim N (E K - mean); on the line."""
+        """lim N (E K - mean)."""
         return self.fluctuations.bias(self.statistic)
 
     def rate(self, value: float) -> Deviation:
@@ -242,6 +249,6 @@ class LearnedKernel:
         return GibbsRate(self.field, start=self.fluctuations.rho).linear_statistic(self.statistic, value)
 
     def tail(self, n: int, value: float) -> float:
-        """P(K beyond `value`, on its side of the mean) at n particles; on the line. See `Fluctuations.tail`."""
+        """P(K beyond `value`, on its side of the mean) at n particles. See `Fluctuations.tail`."""
         side = 1.0 if value >= self.mean else -1.0
         return self.fluctuations.tail(side * self.statistic, side * value, n)
