@@ -23,9 +23,9 @@ Radial = Callable[[FloatArray], FloatArray]
 def density_from_kernel(kernel: Radial, omega: ArrayLike, dim: int, *, support: float | None = None, tol: float = 1e-8) -> FloatArray:
     """Spectral density at |omega| (any shape) of the kernel(r) of an array of distances; integrable over R^dim.
 
-    With `support` the kernel vanishes beyond that distance (needed for kernels that are not smooth there). ValueError if the
-    quadrature's two resolutions differ by more than tol * density(0)-scale, the largest absolute integral. A negative
-    result says that the kernel is not positive definite in this dimension.
+    With `support` the kernel vanishes beyond that distance (needed for kernels that are not smooth there). ValueError if the two
+    resolutions differ by more than tol times the largest value asked for; smooth kernels come out to about 1e-13 of it. A
+    negative result says that the kernel is not positive definite in this dimension.
     """
     return _transform(kernel, omega, dim, support, tol, "omega", "kernel") / (2 * np.pi) ** dim
 

@@ -44,7 +44,7 @@ def bandwidth_rule(samples: ArrayLike, rule: Bandwidth = "silverman") -> float:
     """Standard deviation of a Gaussian kernel for samples (n, dim): a number as it is, or a rule times the mean deviation of a coordinate.
 
     "scott": n^(-1/(dim+4)); "silverman": (n (dim + 2)/4)^(-1/(dim+4)) (Scott 1992; Silverman 1986), the optimum for a normal law:
-    they oversmooth several modes and sharp edges. Equal to those of scipy.stats.gaussian_kde in 1-D.
+    they oversmooth several modes and sharp edges, for which give a number. Equal to those of scipy.stats.gaussian_kde in 1-D.
     """
     if not isinstance(rule, str):
         return positive(rule, "bandwidth")
