@@ -15,9 +15,10 @@ from scipy.special import gammaln
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.gauss_wigner import GaussWigner
-from theory.radial_law import BallLaw, RadialLaw, SphereLaw, mean_over_ball, mean_over_sphere, radii
+from theory.radial_law import BallLaw, RadialLaw, SphereLaw, radii
+from theory.riesz_means import mean_over_ball, mean_over_sphere
 
-__all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "TrappedSphere"]
+__all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "TrappedSphere", "quadratic_trap"]
 
 
 @dataclass(frozen=True)
@@ -150,3 +151,16 @@ class TrappedSphere(SphereLaw, Trapped):
         """V + strength g*mu at x (..., dim), shape (...): least on the sphere."""
         r = radii(x, self.dim)
         return self.kappa * r**2 / 2 + self.strength * mean_over_sphere(r, self.radius, self.dim, self.s)
+
+
+def quadratic_trap(kappa: float, strength: float, dim: int, s: float) -> RieszBall | TrappedSphere:
+    """Equilibrium of a Riesz gas in the trap kappa |x|^2/2 for -2 < s < dim: a ball for s > dim - 4, a sphere below.
+
+    ValueError for s <= -2 (no interaction of the package) and for s >= dim (every measure has infinite energy).
+    """
+    dim, s = count(dim, "dim"), real(s, "s")
+    if not -2 < s < dim:
+        raise ValueError(
+            f"s must lie strictly between -2 and {dim}, got {s!r}: at and above the dimension every measure has infinite energy"
+        )
+    return (RieszBall if s > dim - 4 else TrappedSphere)(kappa, strength, dim, s)

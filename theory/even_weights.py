@@ -11,7 +11,8 @@ from scipy.special import betainc, digamma, hyp2f1
 
 from theory.arrays import FloatArray, finite, positive, real
 from theory.equilibrium import Semicircle
-from theory.radial_law import RadialLaw, invert, mean_over_ball, probabilities, radii
+from theory.radial_law import RadialLaw, invert, probabilities, radii
+from theory.riesz_means import mean_over_ball
 
 __all__ = ["FreudWeight", "QuarticWell"]
 

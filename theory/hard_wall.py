@@ -2,8 +2,8 @@
 
 The energy is E(mu) = (strength/2) iint g_s dmu dmu over measures on the ball |x| <= radius. The minimiser is the density
 (radius^2 - |x|^2)^((s - dim)/2) for dim - 2 < s < dim and the uniform measure on the wall for -2 < s <= dim - 2 (Landkof 1972;
-Borodachov, Hardin & Saff 2019). For s >= dim every measure has infinite energy; for s <= -2 the energy is no longer convex and the
-minimisers are not unique (two points for s < -2). An interval [low, high] is the ball about its centre.
+Borodachov, Hardin & Saff 2019). For s >= dim every measure has infinite energy; for s <= -2 the kernel -|x|^|s| is not strictly
+conditionally positive definite, and the package has no such interaction. An interval [low, high] is the ball about its centre.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.phase_law import LARGEST_CROSSOVER, PhaseLaw, TaylorTable, gamma_ratio
-from theory.radial_law import BallLaw, Moved, RadialLaw, SphereLaw, line, mean_over_ball, mean_over_sphere, radii
+from theory.radial_law import BallLaw, Moved, RadialLaw, SphereLaw, line, radii
+from theory.riesz_means import mean_over_ball, mean_over_sphere
 
 __all__ = ["Arcsine", "WallBall", "WallLogGas", "WallSphere", "hard_wall", "interval_wall"]
 
@@ -61,7 +62,7 @@ def _reason(s: float, dim: int) -> str:
     if s >= dim:
         return "for s >= dim every measure has infinite energy"
     if s <= -2:
-        return "for s <= -2 the energy is not strictly convex and the minimiser not unique"
+        return "for s <= -2 the energy is not strictly convex"
     return "see hard_wall for the law at this s"
 
 

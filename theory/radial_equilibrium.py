@@ -17,8 +17,9 @@ from scipy.optimize import brentq
 from scipy.special import gammaln
 
 from theory.arrays import FloatArray, count, finite, positive, real
-from theory.radial_law import RadialLaw, invert, probabilities, radii, riesz
+from theory.radial_law import RadialLaw, invert, probabilities, radii
 from theory.riesz_equilibrium import RieszEquilibrium
+from theory.riesz_means import riesz
 
 __all__ = ["CoulombEquilibrium", "radial_equilibrium"]
 

@@ -12,17 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.special import betainc, betaincinv, betaln, digamma, gammaln, hyp2f1
+from scipy.special import betainc, betaincinv, betaln, digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, generator, real
 
-__all__ = ["BallLaw", "Moved", "RadialLaw", "SphereLaw", "invert", "mean_over_ball", "mean_over_sphere", "radii", "riesz"]
-
-
-def riesz(r: ArrayLike, s: float) -> FloatArray:
-    """g_s(r) of the package at r > 0: r^-s for s > 0, -log r for s = 0, -r^|s| for s < 0; shape of r."""
-    r = np.asarray(r, dtype=float)
-    return -np.log(r) if s == 0 else np.sign(s) * r**-s
+__all__ = ["BallLaw", "Moved", "RadialLaw", "SphereLaw", "invert", "line", "probabilities", "radii"]
 
 
 def radii(x: ArrayLike, dim: int) -> FloatArray:
@@ -50,48 +44,25 @@ def probabilities(u: ArrayLike) -> FloatArray:
 
 
 def invert(cdf: Callable[[FloatArray], FloatArray], u: FloatArray, low: float, high: float) -> FloatArray:
-    """x with cdf(x) = u for an increasing cdf on [low, high], to rounding; shape of u. Bisection and regula falsi (ITP-like) in turn."""
+    """x with cdf(x) = u for an increasing cdf on [low, high], to rounding; shape of u. A table, then false position and bisection."""
     shape, u = u.shape, u.ravel()
     grid = np.linspace(low, high, 1025)
     values = np.maximum.accumulate(cdf(grid))
     place = np.clip(np.searchsorted(values, u), 1, grid.size - 1)
     a, b, fa, fb = grid[place - 1], grid[place], values[place - 1] - u, values[place] - u
-    for step in range(60):
+    for step in range(80):
         slope = np.where(fb > fa, fb - fa, 1.0)
-        x = np.where((fb > fa) & (step % 3 > 0), np.clip(a - fa * (b - a) / slope, a, b), (a + b) / 2)
+        x = np.where((fb > fa) & (step % 3 < 2), np.clip(a - fa * (b - a) / slope, a, b), (a + b) / 2)
         f = cdf(x) - u
-        a, fa, b, fb = np.where(f < 0, x, a), np.where(f < 0, f, fa), np.where(f < 0, b, x), np.where(f < 0, fb, f)
-        if np.all((f == 0) | (b - a <= 4e-16 * np.maximum(np.abs(a), np.abs(b)))):
+        below = f < 0
+        if step % 3 < 2:  # the Illinois rule: an end kept twice counts half, so that both ends move
+            fa, fb = np.where(below, f, fa / 2), np.where(below, fb / 2, f)
+        else:
+            fa, fb = np.where(below, f, fa), np.where(below, fb, f)
+        a, b = np.where(below, x, a), np.where(below, b, x)
+        if np.all((np.abs(f) <= 1e-16) | (b - a <= 4e-16 * np.maximum(np.abs(a), np.abs(b)))):
             break
     return x.reshape(shape)
-
-
-def _log_sum(b: float, c: float, z: FloatArray) -> FloatArray:
-    """sum over k >= 1 of (b)_k z^k / (k (c)_k) for 0 <= z <= 1: integral of (2F1(1, b; c; w) - 1)/w up to z, by a tanh-sinh rule."""
-    t = np.linspace(-3.6, 3.6, 145)
-    node, weight = 1 / (1 + np.exp(-np.pi * np.sinh(t))), np.pi * np.cosh(t) * (t[1] - t[0])
-    other = 1 / (1 + np.exp(np.pi * np.sinh(t)))  # 1 - node without cancellation
-    w = np.asarray(z)[..., None] * node
-    return np.sum((hyp2f1(1.0, b, c, w) - 1) * weight * other, -1)
-
-
-def mean_over_ball(r: ArrayLike, radius: float, dim: int, s: float, exponent: float) -> FloatArray:
-    """Mean of g_s(|x - y|) at |x| = r >= radius for y of density (radius^2 - |y|^2)^exponent on a ball; shape of r.
-
-    sign(s) r^-s 2F1(s/2, 1 - (dim - s)/2; dim/2 + exponent + 1; radius^2/r^2): the mean over spheres (Landkof 1972) integrated by
-    Euler's formula; its derivative at s = 0 for the log. exponent = -1 stands for the sphere itself.
-    """
-    r = np.asarray(r, dtype=float)
-    z, b, c = (radius / r) ** 2, 1 - (dim - s) / 2, dim / 2 + exponent + 1
-    return 0.5 * _log_sum(b, c, z) - np.log(r) if s == 0 else np.sign(s) * r**-s * hyp2f1(s / 2, b, c, z)
-
-
-def mean_over_sphere(r: ArrayLike, rho: ArrayLike, dim: int, s: float) -> FloatArray:
-    """Mean of g_s(|x - y|) at |x| = r over the sphere |y| = rho: symmetric, so that the larger radius comes first. Broadcasts."""
-    r, rho = np.broadcast_arrays(np.asarray(r, dtype=float), np.asarray(rho, dtype=float))
-    high = np.maximum(r, rho)
-    z, b = (np.minimum(r, rho) / high) ** 2, 1 - (dim - s) / 2
-    return 0.5 * _log_sum(b, dim / 2, z) - np.log(high) if s == 0 else np.sign(s) * high**-s * hyp2f1(s / 2, b, dim / 2, z)
 
 
 class RadialLaw:

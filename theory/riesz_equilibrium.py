@@ -20,7 +20,8 @@ from scipy.special import betainc, betaln, gammaln, hyp2f1, roots_jacobi
 
 from theory.arrays import FloatArray, count, finite, positive, real
 from theory.hard_wall import WallBall
-from theory.radial_law import RadialLaw, invert, mean_over_ball, probabilities, radii
+from theory.radial_law import RadialLaw, invert, probabilities, radii
+from theory.riesz_means import mean_over_ball
 
 __all__ = ["RieszEquilibrium"]
 
