@@ -11,9 +11,17 @@ from scipy.linalg import circulant
 from scipy.special import gammainc, gammaincc, gammaln
 from scipy.stats import chi2, norm
 
+from theory.disc import Disc
 from theory.ensembles import fourth_moment, sample_circle_gas, sample_log_gas, sample_wall_gas
 from theory.equilibrium import Semicircle
-from theory.fluctuations import Fluctuations, LearnedKernel, concentration_bound, log_gas_covariance
+from theory.fluctuations import (
+    Fluctuations,
+    LearnedKernel,
+    concentration_bound,
+    confinement_probability,
+    log_gas_bias,
+    log_gas_covariance,
+)
 from theory.large_deviations import riesz
 from theory.log_gas_deviations import circle_normaliser, trap_normaliser, wall_normaliser
 from theory.mean_field import MeanField
@@ -192,7 +200,35 @@ def test_tails_at_finite_n_are_those_of_the_gamma_law():
         gaussian.tail(square, field.mesh.integral(gaussian.rho * square), 40)
 
 
+def test_all_particles_below_a_wall_at_finite_n():
+    beta, kappa, strength, wall, trials = 2.0, 1.0, 1.0, 0.75, 20_000
+    fields = [MeanField(lambda x: kappa * x**2 / 2, riesz(0.0, strength, 1), beta, np.linspace(-5, end, 231)) for end in (5.0, wall)]
+    free = [MeanField(lambda x: kappa * x**2 / 2, None, beta, field.edges) for field in fields]
+    assert confinement_probability(*free, 5) == pytest.approx(norm.cdf(wall * np.sqrt(beta * kappa)) ** 5, rel=1e-3)
+    for n in (6, 10):
+        seen = np.sum(sample_log_gas(n, beta, kappa, strength, rng=2, size=trials)[..., 0].max(1) <= wall)
+        expected = trials * confinement_probability(*fields, n)
+        assert abs(seen - expected) < 4 * np.sqrt(expected) + expected / (4 * n)  # false alarm 6e-5, and the O(1/n)
+        assert abs(seen - trials * norm.cdf(wall * np.sqrt(beta * kappa)) ** n) > 10 * np.sqrt(expected)  # control: free particles
+
+
 # Where beta grows
+
+
+@pytest.mark.parametrize("b", [1.0, 2.0, 4.0, 7.5])
+def test_bias_at_fixed_index_is_exact(b):
+    strength, kappa = 0.8, 1.1
+    radius = Semicircle(kappa, strength).radius
+    n = np.array([2000, 4000])
+    beta = b * (n - 1) / strength
+    assert log_gas_bias(np.square, radius, b) == pytest.approx(n[0] / (beta[0] * kappa), rel=1e-3)  # virial: 1/(beta kappa) at every n
+    quartic = [k * (fourth_moment(int(k), float(t), kappa, strength) - radius**4 / 8) for k, t in zip(n, beta)]
+    assert log_gas_bias(lambda x: x**4, radius, b) == pytest.approx(2 * quartic[1] - quartic[0], rel=1e-5)
+    draws = np.mean(np.cos(2 * sample_log_gas(12, b * 11 / strength, kappa, strength, rng=1, size=4000)[..., 0]), axis=1)
+    mean = float(np.sum(np.cos(2 * Semicircle(kappa, strength).quantile((np.arange(4000) + 0.5) / 4000))) / 4000)
+    bias, error = log_gas_bias(lambda x: np.cos(2 * x), radius, b) / 12, draws.std() / np.sqrt(4000)
+    assert abs(draws.mean() - mean - bias) < 4 * error + 0.15 * abs(bias) + 0.2 / 12**2  # false alarm 6e-5, the rest O(1/N^2)
+    assert b > 3 or abs(draws.mean() - mean) > 10 * error  # control: without the bias
 
 
 def test_johansson_s_variances():
@@ -312,6 +348,17 @@ def test_the_next_order_in_the_plane():
     size = np.abs(biases)
     assert (size[1:, 0] < 0.6 * size[:-1, 0]).all()  # to 0, nearly as the square of the width
     assert size[2, 0] < 0.05 * size[2, 1]
+
+
+def test_a_disc_says_what_a_rectangle_says():
+    beta, kappa, strength, delta = 2.0, 1.1, 1.4, np.array([0.8, -0.5])
+    predictions = []
+    for mesh in (Disc(3.6, 36, 48), Rectangle([-3.6, -3.6], [3.6, 3.6], (48, 48))):
+        field = MeanField(lambda x: kappa * np.sum(x**2, -1) / 2, riesz(0.0, strength, 2), beta, mesh)
+        prediction = LearnedKernel(field, delta)
+        assert prediction.fluctuations.variance(mesh.cell_average(lambda x: x[..., 0])) == pytest.approx(1 / (beta * kappa), rel=0.01)
+        predictions.append((prediction.mean, prediction.variance))
+    np.testing.assert_allclose(predictions[0], predictions[1], rtol=0.01)
 
 
 # Refusals

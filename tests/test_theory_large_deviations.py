@@ -210,10 +210,17 @@ def test_values_out_of_reach_and_jumps_are_refused():
     left, right = field.stationary_states([start / field.mesh.integral(start) for start in starts])
     assert field.mesh.integral(np.abs(left.rho - right.rho)) > 1.9
     law = GibbsRate(field, start=right.rho)
+    assert law.rate(left.rho) == pytest.approx(0, abs=1e-8)
+    with pytest.raises(ValueError, match="start must lead to a minimum"):
+        _ = GibbsRate(field).minimum  # the even state between them
     with pytest.raises(ValueError, match="phase transition"):
         law.linear_statistic(field.x, 0.0)
     far = abs(field.mesh.integral(right.rho * field.x)) + 0.1
     assert law.linear_statistic(field.x, far * np.sign(field.mesh.integral(right.rho * field.x))).rate > 0
+    tilted = MeanField(lambda x: (x**2 - 1) ** 2 + 0.02 * x, lambda r: 2.0 * r**2, 6.0, field.edges)
+    higher = GibbsRate(tilted, start=right.rho if field.mesh.integral(right.rho * field.x) > 0 else left.rho)
+    with pytest.raises(ValueError, match="rho lies below the minimum"):
+        higher.rate(GibbsRate(tilted, start=left.rho if field.mesh.integral(left.rho * field.x) < 0 else right.rho).minimum.rho)
     with pytest.raises(ValueError, match="value must lie strictly between"):
         law.linear_statistic(field.x, 2.0)
     with pytest.raises(ValueError, match="f must have one value a cell"):

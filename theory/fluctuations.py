@@ -17,13 +17,12 @@ from scipy.sparse.linalg import LinearOperator, cg
 from scipy.stats import norm
 
 from theory.arrays import FloatArray, count, finite, positive, real
-from theory.large_deviations import Deviation, GibbsRate
+from theory.large_deviations import Deviation, GibbsRate, confinement_rate
 from theory.mean_field import MeanField
 from theory.meshes import Function
 from theory.radial import RadialBall
-from theory.stationary import stability
 
-__all__ = ["Fluctuations", "LearnedKernel", "concentration_bound", "log_gas_covariance"]
+__all__ = ["Fluctuations", "LearnedKernel", "concentration_bound", "confinement_probability", "log_gas_bias", "log_gas_covariance"]
 
 DENSE = 2500
 
@@ -62,7 +61,7 @@ class Fluctuations:
     @cached_property
     def stability(self) -> float:
         """Least eigenvalue of 1 + beta Sigma^1/2 g Sigma^1/2: 1 where nothing attracts, 0 where the state loses its stability."""
-        return stability(self.field, self.rho)
+        return self.field.stability(self.rho)
 
     def covariance(self, f: ArrayLike) -> FloatArray:
         """lim N Cov of the statistics (1/N) sum f_i(x_k), (i, i), for cell averages f (i, *cells).
@@ -178,19 +177,44 @@ class Fluctuations:
         return np.eye(len(inner)) + self.field.beta * inner
 
 
+def confinement_probability(field: MeanField, confined: MeanField, n: int) -> float:
+    """P(all n particles lie in the domain of `confined`), the same model on a smaller domain, with a relative error of O(1/n).
+
+    exp(-n rate + C_confined - C): `confinement_rate` with the constants of both normalisers.
+    """
+    inside, whole = Fluctuations(confined), Fluctuations(field)
+    constant = inside.log_partition_constant - whole.log_partition_constant
+    return float(np.exp(constant - count(n, "n", least=2) * confinement_rate(field, confined)))
+
+
 def log_gas_covariance(f: Function, h: Function, low: float, high: float, strength: float, *, n_nodes: int = 512) -> float:
     """lim beta N Cov((1/N) sum f, (1/N) sum h) of the log gas on one interval [low, high], where beta grows with N (or b is fixed).
 
     sum_k k a_k b_k/(2 strength), a_k and b_k the Chebyshev coefficients of f and h on the interval; the confinement, by a trap or by hard
     walls, matters only through the interval (Johansson 1998, theorem 2.4). At index b, Cov(sum f, sum h) -> sum_k k a_k b_k/(2 b).
-    f and h are smooth: their coefficients are summed until n_nodes.
+    f and h are smooth: n_nodes coefficients are summed.
     """
+    a, b = (_chebyshev(function, name, low, high, n_nodes) for function, name in ((f, "f"), (h, "h")))
+    return float(np.sum(np.arange(len(a)) * a * b) / (2 * positive(strength, "strength")))
+
+
+def log_gas_bias(f: Function, radius: float, b: float, *, n_nodes: int = 512) -> float:
+    """lim N (E (1/N) sum f - int f dmu) of the trapped log gas at index b, mu the package's semicircle of this radius.
+
+    (2/b - 1) sum_(k even) a_k/2 + a_2/2, a_k the Chebyshev coefficients from k = 1 on: Johansson's (1998, theorem 2.4) shift and the
+    package's n - 1 in place of n. f is smooth.
+    """
+    a = _chebyshev(f, "f", -positive(radius, "radius"), radius, n_nodes)
+    return float((2 / positive(b, "b") - 1) * a[2::2].sum() / 2 + a[2] / 2)
+
+
+def _chebyshev(f: Function, name: str, low: float, high: float, n_nodes: int) -> FloatArray:
+    """a_k of f = a_0/2 + sum a_k T_k on [low, high], (n_nodes,)."""
     low, high, n_nodes = real(low, "low"), real(high, "high"), count(n_nodes, "n_nodes", least=4)
     if not low < high:
         raise ValueError(f"high must be above low = {low!r}, got {high!r}")
     x = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
-    a, b = (dct(np.broadcast_to(finite(function(x), name), x.shape), type=2) / n_nodes for function, name in ((f, "f"), (h, "h")))
-    return float(np.sum(np.arange(n_nodes) * a * b) / (2 * positive(strength, "strength")))
+    return dct(np.broadcast_to(finite(f(x), name), x.shape), type=2) / n_nodes
 
 
 def concentration_bound(n: int, distance: ArrayLike, *, beta: float, convexity: float, lipschitz: float) -> FloatArray:

@@ -112,8 +112,13 @@ class GibbsRate:
 
     @cached_property
     def minimum(self) -> Stationary:
-        """The density that the particles converge to."""
-        return _settled(self.field, self._start)
+        """The density that the particles converge to; ValueError if the one found is no minimum."""
+        found = _settled(self.field, self._start)
+        if (level := self.field.stability(found.rho)) <= 0:
+            raise ValueError(
+                f"start must lead to a minimum of F, the state found has a direction of curvature {level:g}: give another start"
+            )
+        return found
 
     @cached_property
     def free_energy(self) -> float:
@@ -121,8 +126,11 @@ class GibbsRate:
         return self.minimum.free_energy
 
     def rate(self, rho: ArrayLike) -> float:
-        """J(rho) = beta (F(rho) - min F) of a density on the cells."""
-        return self.beta * (self.field.free_energy(rho) - self.free_energy)
+        """J(rho) = beta (F(rho) - min F) of a density on the cells; ValueError if its F is lower than the minimum found."""
+        rate = self.beta * (self.field.free_energy(rho) - self.free_energy)
+        if rate < -1e-9 * (1 + abs(self.beta * self.free_energy)):
+            raise ValueError(f"rho lies below the minimum of F that start leads to, by {-rate / self.beta:g}: give that minimum as start")
+        return rate
 
     def cumulant(self, f: ArrayLike, theta: float) -> float:
         """Lambda(theta) of the statistic (1/N) sum f, f given by its averages over the cells."""
