@@ -66,7 +66,7 @@ class RadialBall:
     def cell_average(self, function: Function, name: str = "function") -> FloatArray:
         """Averages (cell,) of a function of the radius over the shells, by five Gauss points."""
         node, weight = gauss_in_shells(self.edges, self.dim, 5)
-        return (evaluate(function, node, name, node.shape) * weight).sum(-1)
+        return (evaluate(function, node.ravel(), name, (node.size,)).reshape(node.shape) * weight).sum(-1)
 
     def convolution(self, interaction: Function) -> RadialConvolution:
         """By a dense matrix; the averages over pairs of shells are exact to about 1e-11."""

@@ -10,7 +10,8 @@ from scipy.special import digamma, gammaln
 from theory.arrays import FloatArray, count, finite, positive, real
 from theory.mean_field import MeanField
 from theory.radial import RadialBall, sphere_area
-from theory.radial_law import RadialLaw, probabilities, radii, riesz
+from theory.radial_law import RadialLaw, probabilities, radii
+from theory.riesz_means import riesz
 from theory.stationary import Stationary
 
 __all__ = ["RadialGas", "radial_gas", "tail_bound"]

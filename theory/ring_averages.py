@@ -52,7 +52,8 @@ class Strip(NamedTuple):
 def ring_averages(interaction: Function, n_rings: int, n_angles: int, width: float) -> FloatArray:
     """Averages (ring, ring, n_angles // 2 + 1) of g(|x - y|) over pairs of cells, one of each ring, at each offset of the angle.
 
-    Rings have equal widths, from the centre on, and n_angles equal cells. Exact to about 1e-10 for r^-s with any s < 2 and logarithms.
+    Rings have equal widths, from the centre on, and n_angles equal cells. Exact to about 1e-10 for r^-s with any s < 2,
+    logarithms and functions that are smooth for r > 0; where g has a kink, to about 1e-4 on the pairs of cells at that distance.
 
     Raises
     ------

@@ -29,7 +29,8 @@ CHUNK = 1 << 19  # values of g at once
 def shell_averages(interaction: Function, edges: FloatArray, dim: int) -> FloatArray:
     """Averages (cell, cell) of g(|x - y|) for x and y uniform in the shells between the edges (cell + 1,); symmetric.
 
-    Exact to about 1e-12 (1e-9 in dimension 20) for r^-s with any s < dim, logarithms, and functions as smooth as these on the scale of r.
+    Exact to about 1e-12 for r^-s with any s < dim, logarithms, and functions that are smooth for r > 0, softened and short-ranged ones
+    among them; where g has a kink, as a truncated one, to about 1e-4 on the pairs of shells at that distance.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def singular_power(interaction: Function, scale: float, dim: int) -> tuple[float
         raise ValueError(f"interaction must be finite at r > 0, got {values} at {scale / 64:.3g}")
     power = float(np.log2(values[1] / values[0])) if values.shape and values.min() > 0 else 0.0
     if power > dim * (1 - MARGIN):
-        raise ValueError(f"interaction must be integrable at r = 0: it grows as r^-{power:.6g}, r^-s needs s below {1 - MARGIN:g} {dim}")
+        raise ValueError(f"interaction must be integrable at r = 0: it grows as r^-{power:.6g}, r^-s needs s below {(1 - MARGIN) * dim:g}")
     return max(power, 0.0), scale * 2.0**-depth
 
 
