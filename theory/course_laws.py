@@ -51,7 +51,7 @@ def _drift(name: str, draws: FloatArray) -> Law:
     error = float(np.nanmax([np.hypot(error, other), across]))
     ess = min(effective_sample_size(first), effective_sample_size(last))
     scale = float(draws.std())
-    note = f"{name} from {start:.5g} to {end:.5g}, in its standard deviations"
+    note = f"{name} from {start:.5g} to {end:.5g}, in its deviations"
     return statistical("stationarity", 0.0, (end - start) / scale, error / scale, across / scale, 0.0, ess, note)
 
 
@@ -64,7 +64,7 @@ def mixing(run: Run) -> Law:
         raise NotApplicable("nothing whose R-hat is a number")
     worst = max(values, key=lambda name: values[name])
     passed = values[worst] <= R_HAT_LIMIT
-    note = f"split R-hat of the {worst}, at most {R_HAT_LIMIT:g}" + ("" if passed else ": not mixed, longer run or burn_in")
+    note = f"split R-hat of {worst}, at most {R_HAT_LIMIT:g}" if passed else f"{worst} has not mixed: longer run or burn_in"
     return Law("mixing", 1.0, values[worst], 0.0, float("nan"), R_HAT_LIMIT - 1, float("nan"), passed, note)
 
 
@@ -99,7 +99,7 @@ def free_energy(run: Run) -> Law:
     rise, spread = value[later] - value[earlier], np.hypot(error[later], error[earlier])
     worst = int(np.argmax(rise / np.hypot(spread, allowance)))
     p = norm.sf(rise[worst] / np.hypot(spread[worst], allowance))
-    note = f"largest rise, energy and entropy of one particle; from {value[0]:.4g} to {value[-1]:.4g}"
+    note = f"largest rise of energy - entropy/beta, {value[0]:.4g} to {value[-1]:.4g}"
     return Law("free_energy", 0.0, float(rise[worst]), float(spread[worst]), float("nan"), allowance, min(1.0, len(rise) * p), False, note)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +13,12 @@ from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 from theory.arrays import FloatArray
 from theory.chains import effective_sample_size, mean_and_error
 from theory.ensembles import sample_log_gas
-from theory.forces import displacement, external, interaction, step_heat
+from theory.forces import displacement, external, interaction, riesz_potential, step_heat
 from theory.ginibre import ginibre_radial_cdf
 from theory.laws import Law, statistical
 from theory.mean_field import MeanField
 from theory.radial import RadialBall
-from theory.run import CONTACT_LIMIT, NotApplicable, Potential, Run
+from theory.run import CONTACT_LIMIT, NotApplicable, Run
 
 __all__ = ["density"]
 
@@ -113,8 +115,10 @@ def _line(run: Run, beta: float, rng: int | np.random.Generator, user: bool) -> 
         below = (exact[..., None] <= points).mean(1)
         return _Reference(x, points, below.mean(0), below.std(0, ddof=1) / np.sqrt(size), 0.0, "worst decile, exact log gas")
     field = _mean_field(run, beta)
-    cumulative = np.cumsum(_solved(field) * field.width)
-    points = np.interp(DECILES, np.concatenate([[0.0], cumulative]), field.edges)
+    solution = field.stationary()
+    if solution.residual > 1e-6:
+        raise NotApplicable(f"the mean-field law was not found (residual {solution.residual:.2g})")
+    points = np.interp(DECILES, np.concatenate([[0.0], np.cumsum(solution.rho) * field.width]), field.edges)
     return _Reference(x, points, DECILES, 0.0, _finite_n(run), "worst decile, mean field")
 
 
@@ -172,11 +176,25 @@ def _radial(run: Run, beta: float, free: bool) -> _Reference:
         points = np.quantile(r, DECILES)
         level = ginibre_radial_cdf(points, run.n_particles, beta, stiffness)
         return _Reference(r, points, level, 0.0, 0.0, "worst decile of the radius, exact Ginibre")
-    mesh = RadialBall(radius if walled else 1.5 * float(r.max()), SHELLS, run.dim)
-    field = _field(run, lambda r: stiffness * r**2 / 2, beta, mesh)
-    cumulative = np.concatenate([[0.0], np.cumsum(_solved(field) * mesh.volume)])
-    points = np.interp(DECILES, cumulative, mesh.edges**run.dim) ** (1 / run.dim)
+    if not walled:
+        radius = 1.2 ** np.ceil(np.log(1.3 * r.max()) / np.log(1.2))  # one of few, so that runs of one gas share one law
+    try:
+        points = _shells(json.dumps(run.named("Riesz")), run.dim, stiffness, beta, float(radius))
+    except ValueError as error:
+        raise NotApplicable(str(error)) from None
     return _Reference(r, points, DECILES, 0.0, _finite_n(run), "worst decile of the radius, mean field")
+
+
+@lru_cache(maxsize=32)
+def _shells(riesz: str, dim: int, stiffness: float, beta: float, radius: float) -> FloatArray:
+    """Deciles of the radius of the mean-field law in a ball; ValueError where there is none."""
+    terms, mesh = json.loads(riesz), RadialBall(radius, SHELLS, dim)
+    field = MeanField(lambda r: stiffness * r**2 / 2, lambda r: sum(riesz_potential(term, dim, r) for term in terms), beta, mesh)
+    solution = field.stationary()
+    if solution.residual > 1e-6:
+        raise ValueError(f"the mean-field law was not found (residual {solution.residual:.2g})")
+    cumulative = np.concatenate([[0.0], np.cumsum(solution.rho * mesh.volume)])
+    return np.interp(DECILES, cumulative, mesh.edges**dim) ** (1 / dim)
 
 
 def _free_radii(dim: int, rate: float, radius: float) -> FloatArray:
@@ -185,23 +203,6 @@ def _free_radii(dim: int, rate: float, radius: float) -> FloatArray:
         return radius * DECILES ** (1 / dim)
     whole = 1.0 if np.isinf(radius) else gammainc(dim / 2, rate * radius**2 / 2)
     return np.sqrt(2 / rate * gammaincinv(dim / 2, DECILES * whole))
-
-
-def _solved(field: MeanField) -> FloatArray:
-    """The stationary density of the field."""
-    solution = field.stationary()
-    if solution.residual > 1e-6:
-        raise NotApplicable(f"the mean-field law was not found (residual {solution.residual:.2g})")
-    return solution.rho
-
-
-def _field(run: Run, potential: Potential, beta: float, mesh: RadialBall | FloatArray) -> MeanField:
-    """The run's interaction on a mesh; NotApplicable where it has no mean field."""
-    interacting = bool(run.named("Riesz") or run.interaction)
-    try:
-        return MeanField(potential, (lambda r: interaction(run, r)) if interacting else None, beta, mesh)
-    except ValueError as error:
-        raise NotApplicable(str(error)) from None
 
 
 def _mean_field(run: Run, beta: float) -> MeanField:
@@ -219,7 +220,12 @@ def _mean_field(run: Run, beta: float) -> MeanField:
         low, high = -float(run.domain["radius"]), float(run.domain["radius"])
     else:
         low, high = (float(end[0]) for end in run.box())
-    return _field(run, lambda x: external(run, x), beta, np.linspace(low, high, CELLS + 1))
+    interacting = bool(run.named("Riesz") or run.interaction)
+    try:
+        edges = np.linspace(low, high, CELLS + 1)
+        return MeanField(lambda x: external(run, x), (lambda r: interaction(run, r)) if interacting else None, beta, edges)
+    except ValueError as error:
+        raise NotApplicable(str(error)) from None
 
 
 def _step_allowance(run: Run, law: _Reference) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from theory.arrays import FloatArray
-from theory.pairs import chord, pair_energy
+from theory.pairs import chord, exponent, pair_energy
 from theory.run import NotApplicable, Run
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "landed",
     "noise_length",
     "require_described",
+    "riesz_potential",
     "shortened",
     "step_heat",
 ]
@@ -130,9 +131,12 @@ def external(run: Run, x: FloatArray) -> FloatArray:
 def interaction(run: Run, r: FloatArray) -> FloatArray:
     """strength g(r), user part included."""
     total = np.zeros_like(r) if run.interaction is None else np.asarray(run.interaction(r), float)
-    for term in run.named("Riesz"):
-        distance = r if term.get("period") is None else np.sqrt(chord(r[..., None], term["period"])[1])
-        distance = np.hypot(np.maximum(distance, term.get("truncation") or 0.0), float(term.get("softening", 0.0)))
-        s, scaled = run.exponent(term), distance / float(term.get("length", 1.0))
-        total = total + float(term["strength"]) * (-np.log(scaled) if s == 0 else np.sign(s) * scaled**-s)
-    return total
+    return sum((riesz_potential(term, run.dim, r) for term in run.named("Riesz")), total)
+
+
+def riesz_potential(term: dict[str, Any], dim: int, r: FloatArray) -> FloatArray:
+    """strength g(r) of a Riesz term."""
+    distance = r if term.get("period") is None else np.sqrt(chord(r[..., None], term["period"])[1])
+    distance = np.hypot(np.maximum(distance, term.get("truncation") or 0.0), float(term.get("softening", 0.0)))
+    s, scaled = exponent(term, dim), distance / float(term.get("length", 1.0))
+    return float(term["strength"]) * (-np.log(scaled) if s == 0 else np.sign(s) * scaled**-s)

@@ -9,9 +9,14 @@ import numpy as np
 
 from theory.arrays import FloatArray
 
-__all__ = ["chord", "pair_blocks", "pair_energy", "pair_force"]
+__all__ = ["chord", "exponent", "pair_blocks", "pair_energy", "pair_force"]
 
 PAIR_BLOCK = 100_000  # pairs formed at once
+
+
+def exponent(term: dict[str, Any], dim: int) -> float:
+    """The exponent of a Riesz term as a number."""
+    return float(dim - 2) if term["s"] == "coulomb" else float(term["s"])
 
 
 def pair_force(x: FloatArray, term: dict[str, Any], s: float) -> FloatArray:

@@ -18,7 +18,7 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from theory.arrays import FloatArray, finite, real
-from theory.pairs import pair_force
+from theory.pairs import exponent, pair_force
 
 __all__ = ["NotApplicable", "Potential", "Run", "read", "series"]
 
@@ -134,7 +134,7 @@ class Run:
 
     def exponent(self, term: dict[str, Any]) -> float:
         """The Riesz exponent as a number."""
-        return float(self.dim - 2) if term["s"] == "coulomb" else float(term["s"])
+        return exponent(term, self.dim)
 
     @property
     def tolerance(self) -> float:
