@@ -58,6 +58,7 @@ def test_degenerate_draws():
     assert np.isnan(across)
 
 
+@pytest.mark.slow  # arviz takes seconds to import
 def test_rank_statistics_agree_with_arviz():
     az = pytest.importorskip("arviz")
     rng = np.random.default_rng(0)

@@ -220,6 +220,8 @@ def test_rates_of_every_sign():
         assert relax(rate, 1.3, 0.4, 3.0) == pytest.approx(exact, rel=1e-9)
     assert relax(0.9, 1.3, 0.4, np.inf) == pytest.approx(0.4 * np.exp(-2.34))
     free = QuadraticGas(0.0, 0.8, 2.0, 5)
+    assert free.mean(np.inf, [0.3]) == pytest.approx([0.3])
+    assert QuadraticGas(1.0, 0.8, 2.0, 5).mean(np.inf, [0.3]) == pytest.approx([0.0])
     assert free.modes(2.0, start=0.1).centre == pytest.approx(0.1 + 2.0)
     assert free.euler_modes(0.1, 20, start=0.1).centre == pytest.approx(0.1 + 2.0)
 

@@ -138,9 +138,10 @@ def bootstrap_rate(
         means.append(np.take_along_axis(powers, rng.integers(repeats, size=powers.shape), axis=1).mean(1))
     if not np.all(means):
         raise ValueError("error is 0 in so many replicates that a resample holds nothing else")
-    lines = [_line(x, np.log(mean) / power, np.ones(len(n)))[:2] for mean in means]
-    low, high = np.quantile([slope for slope, _ in lines[1:]], [(1 - level) / 2, (1 + level) / 2])
-    return Rate(lines[0][0], float(low), float(high), lines[0][1])
+    logs, centred = np.log(means) / power, x - x.mean()
+    slopes = logs @ centred / (centred @ centred)
+    low, high = np.quantile(slopes[1:], [(1 - level) / 2, (1 + level) / 2])
+    return Rate(float(slopes[0]), float(low), float(high), float(logs[0].mean() - slopes[0] * x.mean()))
 
 
 def bias_variance(estimates: ArrayLike, truth: ArrayLike) -> BiasVariance:

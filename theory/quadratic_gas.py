@@ -95,7 +95,8 @@ class QuadraticGas:
 
     def mean(self, t: float, start: ArrayLike) -> FloatArray:
         """Mean start exp(-kappa t) of every particle, for every n and in the limit; start (dim,) or a number."""
-        return finite(start, "start") * np.exp(-self.kappa * _time(t))
+        t = _time(t)
+        return finite(start, "start") * (np.exp(-self.kappa * t) if self.kappa > 0 else 1.0)
 
     def chaos_bias(self, t: float = np.inf, *, start: float = 0.0) -> float:
         """n (variance of a particle - variance in the limit), exactly, a coordinate; O(1).
