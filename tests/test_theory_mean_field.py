@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.linalg import toeplitz
+from scipy.optimize import brentq
+from scipy.special import iv
 
+from theory import stationary
 from theory.convergence import fit_rate
+from theory.elimination import rates, solve
 from theory.equilibrium import GaussWigner
 from theory.mean_field import MeanField
+from theory.meshes import Axis, Rectangle
 
 
 def gaussian(field, mean, variance):
     """Cell averages of a normal density, of mass 1 on the grid."""
     rho = field.cell_average(lambda x: np.exp(-((x - mean) ** 2) / (2 * variance)))
     return rho / (rho.sum() * field.width)
+
+
+def plane_gaussian(field, mean, variance):
+    """The same with both means and variances in the plane."""
+    rho = field.cell_average(lambda x: np.exp(-((x - mean) ** 2).sum(-1) / (2 * variance)))
+    return rho / field.mesh.integral(rho)
 
 
 def moment(field, rho, k=2):
@@ -172,6 +186,394 @@ def test_cold_log_gas_between_walls():
     assert energy == pytest.approx(np.log(2), abs=0.01)
 
 
+# Adaptive steps.
+
+
+@pytest.mark.parametrize("attraction", [0.0, 0.8])
+def test_adaptive_steps_deliver_the_tolerance(attraction):
+    """Against the exact Gaussian on a grid whose own error is extrapolated away: the error is at most tol, and falls with it."""
+    field = MeanField(lambda x: 0.65 * x**2, lambda r: attraction * r**2 / 2, 6.0, np.linspace(-5, 5, 401))
+    start = gaussian(field, 0.7, 0.5)
+    settled = field.evolve(start, 0.6, tol=1e-9)
+    tols = np.array([1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+    runs = [field.flow(start, [0.6], tol=tol) for tol in tols]
+    errors = np.array([field.mesh.integral(np.abs(run.rho[-1] - settled)) for run in runs])
+    assert (errors < tols).all()
+    assert 0.7 < fit_rate(tols, errors).slope < 1.2
+    assert -4.0 < fit_rate([len(run.t) - 1 for run in runs[1:]], errors[1:]).slope < -2.3  # third order in the number of steps
+    rate, limit = 2 * (1.3 + attraction), 1 / (6.0 * (1.3 + attraction))
+    exact = gaussian(field, 0.7 * np.exp(-1.3 * 0.6), limit + (0.5 - limit) * np.exp(-rate * 0.6))
+    assert field.mesh.integral(np.abs(settled - exact)) < 20 * field.width**2
+
+
+@pytest.mark.parametrize("n_steps", [None, 60])
+def test_second_order_in_space_against_the_exact_gaussian_in_the_plane(n_steps):
+    cells, errors = np.array([24, 48, 96]), []
+    for n in cells:
+        field = MeanField(lambda x: (x**2).sum(-1) / 2, lambda r: 0.35 * r**2, 4.0, Rectangle([-3, -2.5], [3, 3.5], (n, n + 8)))
+        limit = 1 / (4.0 * 1.7)
+        exact = plane_gaussian(field, 0.5 * np.exp(-0.5), limit + (0.15 - limit) * np.exp(-3.4 * 0.5))
+        rho = field.evolve(plane_gaussian(field, 0.5, 0.15), 0.5, tol=1e-5, n_steps=n_steps)
+        errors.append(field.mesh.integral(np.abs(rho - exact)))
+    if n_steps is None:
+        assert -2.3 < fit_rate(cells, errors).slope < -1.8
+        assert errors[-1] < 0.02
+    else:
+        assert fit_rate(cells, errors).slope > -1.8  # negative control: 60 steps of first order spoil it
+
+
+def test_equal_steps_are_of_first_order_in_the_plane():
+    field = MeanField(lambda x: (x**2).sum(-1) / 2, lambda r: -np.log(r), 4.0, Rectangle([-2.5, -2.5], [2.5, 2.5], (40, 40)))
+    start, steps = plane_gaussian(field, 0.4, 0.2), np.array([8, 16, 32])
+    settled = field.evolve(start, 0.4, tol=1e-7)
+    errors = [field.mesh.integral(np.abs(field.evolve(start, 0.4, n_steps=n) - settled)) for n in steps]
+    assert -1.2 < fit_rate(steps, errors).slope < -0.85
+
+
+def test_heat_between_walls_of_a_rectangle():
+    """Cosine modes decay at (pi^2 / beta)(k^2 / a^2 + l^2 / b^2), on the cells at (4 / beta)(sin^2(pi k / 2 n) / h^2 + ...)."""
+    field = MeanField(None, None, 2.0, Rectangle([0, 0], [1.5, 1.0], (30, 26)))
+    (k, n_x), (m, n_y) = (1, 30), (2, 26)
+    mode = np.outer(np.cos(np.pi * k * field.mesh.x / 1.5), np.cos(np.pi * m * field.mesh.y))
+    start = (1 + 0.5 * mode) / 1.5
+    end = field.evolve(start, 0.05, tol=1e-6)
+    h_x, h_y = field.mesh.width
+    rate = 4 / 2.0 * (np.sin(np.pi * k / 2 / n_x) ** 2 / h_x**2 + np.sin(np.pi * m / 2 / n_y) ** 2 / h_y**2)
+    assert rate == pytest.approx(np.pi**2 / 2.0 * (1 / 1.5**2 + 4), rel=6e-3)
+    np.testing.assert_allclose(end, (1 + 0.5 * np.exp(-rate * 0.05) * mode) / 1.5, atol=1e-6)
+    np.testing.assert_allclose(field.rate(start), -rate * 0.5 * mode / 1.5, atol=1e-11)
+
+
+def test_log_gas_of_the_plane_follows_its_second_moment():
+    """d<|x|^2>/dt = -2 kappa <|x|^2> + strength + 4/beta far from the walls, and the stationary value with it."""
+    kappa, strength, beta, t = 1.2, 0.9, 5.0, 0.4
+    errors = []
+    for n in (32, 64):
+        field = MeanField(lambda x: kappa * (x**2).sum(-1) / 2, lambda r: -strength * np.log(r), beta, Rectangle([-3, -3], [3, 3], (n, n)))
+        second = field.cell_average(lambda x: (x**2).sum(-1))
+        start, limit = plane_gaussian(field, 0.4, 0.1), (strength + 4 / beta) / (2 * kappa)
+        exact = limit + (field.mesh.integral(second * start) - limit) * np.exp(-2 * kappa * t)
+        moving = field.mesh.integral(second * field.evolve(start, t, tol=1e-6)) - exact
+        errors.append([moving, field.mesh.integral(second * field.stationary().rho) - limit])
+    errors = np.abs(errors)
+    assert (errors[1] < 2e-3).all()
+    assert (errors[1] < 0.3 * errors[0]).all()
+    assert errors[1, 0] < 0.01 * strength / (2 * kappa) * (1 - np.exp(-2 * kappa * t))  # negative control: strength off by a hundredth
+
+
+FLOWS = {
+    "log gas": (lambda x: 0.65 * (x**2).sum(-1), lambda r: -0.7 * np.log(r), 6.0),
+    "no trap, near the dimension": (None, lambda r: 0.3 * r**-1.6, 4.0),
+    "two wells, attraction": (lambda x: ((x**2 - 1) ** 2).sum(-1), lambda r: 0.4 * r**2, 8.0),
+    "cold": (lambda x: (x**2).sum(-1) / 2, lambda r: 1 / r, 1000.0),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize("n_steps", [None, 3, 12])
+def test_free_energy_falls_at_every_step_from_a_corner_of_empty_cells(name, n_steps):
+    """Adaptive steps by refusal, equal ones of any length by construction; mass to round-off, no density below 0."""
+    external, interaction, beta = FLOWS[name]
+    field = MeanField(external, interaction, beta, Rectangle([-2, -1.5], [2, 1.5], (30, 24)))
+    start = np.zeros(field.mesh.shape)
+    start[2:8, 3:7] = 1 / (24 * field.mesh.width.prod())
+    t = 0.3 if n_steps is None else 0.02
+    run = field.flow(start, np.linspace(0, t, 4), tol=1e-3, n_steps=n_steps)
+    assert (np.diff(run.free_energy) <= 1e-12).all()
+    assert run.rho.min() >= 0
+    assert [field.mesh.integral(rho) for rho in run.rho] == pytest.approx([1] * 4, abs=1e-13)
+    assert run.t[-1] == pytest.approx(t)
+
+
+@pytest.mark.parametrize("plane", [False, True])
+def test_dissipation_identity_along_a_run(plane):
+    """F(0) - F(t) is the integral of the dissipation, ever better with the tolerance."""
+    if plane:
+        field = MeanField(lambda x: (x**2).sum(-1) / 2, lambda r: -np.log(r), 4.0, Rectangle([-3, -3], [3, 3], (32, 40)))
+        start = plane_gaussian(field, 0.5, 0.2)
+    else:
+        field = log_gas(150)
+        start = gaussian(field, 0.6, 0.1)
+    runs = [field.flow(start, [1.0], tol=tol) for tol in (1e-3, 1e-5)]
+    fall = runs[1].free_energy[0] - runs[1].free_energy[-1]
+    assert runs[1].imbalance() < 1e-5 * fall < 1e-4 * fall < runs[0].imbalance() < 0.01 * fall
+    assert runs[1]._replace(dissipation=1.01 * runs[1].dissipation).imbalance() > 5e-3 * fall  # negative control: 1 % off
+    assert (runs[0].dissipation > 0).all()
+    rate = field.rate(start)
+    towards = field.potential(start) + np.log(start) / field.beta
+    assert -field.mesh.integral(rate * towards) == pytest.approx(field.dissipation(start), rel=1e-10)  # chain rule
+
+
+def test_a_flow_reports_the_times_asked_for():
+    field = log_gas(60)
+    start, seen = gaussian(field, 0.6, 0.1), []
+    times = np.array([0.0, 0.13, 0.4])
+    run = field.flow(start, times, tol=1e-4, callback=lambda t, rho: seen.append((t, rho.sum())))
+    np.testing.assert_array_equal(run.times, times)
+    np.testing.assert_array_equal(run.rho[0], start)
+    np.testing.assert_allclose(run.rho[1], field.evolve(start, 0.13, tol=1e-6), atol=1e-3)
+    assert [t for t, _ in seen] == list(run.t[1:])
+    assert {0.13, 0.4} <= set(run.t)
+    assert len(run.t) == len(run.free_energy) == len(run.dissipation)
+    assert not run.interrupted
+    equal = field.flow(start, [0.1, 0.4], n_steps=4)
+    np.testing.assert_allclose(equal.t, [0, 0.1, 0.2, 0.3, 0.4], rtol=1e-14)
+    assert field.flow(start, [0.0]).imbalance() == 0
+
+
+def test_an_interrupted_flow_returns_what_it_reached(capsys):
+    field = log_gas(60)
+
+    def stop(t, rho):
+        if t > 0.2:
+            raise KeyboardInterrupt
+
+    start = gaussian(field, 0.6, 0.1)
+    run = field.flow(start, [0.1, 0.2, 0.4, 0.8], tol=1e-5, callback=stop, progress=True)
+    assert run.interrupted
+    np.testing.assert_array_equal(run.times, [0.1, 0.2])
+    assert run.rho.shape == (2, 60)
+    assert "t = " in capsys.readouterr().err
+
+
+def test_errors_name_the_remedy():
+    field = log_gas(60)
+    start = gaussian(field, 0.6, 0.1)
+    with pytest.raises(RuntimeError, match="use a larger tol"):
+        field.evolve(start, 1.0, tol=1e-19)
+    stiff = MeanField(None, lambda r: r**-0.9, 10.0, np.linspace(0, 1, 201))
+    peak = stiff.gibbs(100 * (stiff.x - 0.2) ** 2)
+    with pytest.raises(RuntimeError, match="did not converge: use a larger n_steps, or tol"):
+        stiff.evolve(peak, 1.0, n_steps=1)
+    with pytest.raises(RuntimeError, match="start 1 leads to no solution within 1 iterations"):
+        field.stationary_states([field.stationary().rho, start], n_iterations=1)
+    empty = np.zeros(60)
+    empty[30] = 1 / field.width
+    with pytest.raises(ValueError, match="begin from a positive density"):
+        field.flow(empty, [0.1]).imbalance()
+
+
+# Sweeps.
+
+
+@pytest.mark.parametrize("walls", [True, False])
+@pytest.mark.parametrize("dt", [1e-3, 1.0, 1e14])
+def test_elimination_solves_the_linear_system(walls, dt):
+    """Against high precision: every value to round-off, however long the step and whatever the range of the rates."""
+    rng, n = np.random.default_rng(3), 7
+    right, left, volume, rho = 10 ** rng.uniform(-6, 6, (n, 2)), 10 ** rng.uniform(-6, 6, (n, 2)), rng.random((n, 2)), rng.random((n, 2))
+    if walls:
+        right[-1] = left[-1] = 0
+    new = solve(right, left, volume, rho, dt)
+    for j in range(2):
+        with mpmath.workdps(80):
+            matrix = mpmath.diag([mpmath.mpf(v) for v in volume[:, j]])
+            for i in range(n):
+                after, out, back = (i + 1) % n, mpmath.mpf(dt) * right[i, j], mpmath.mpf(dt) * left[i, j]
+                matrix[i, i] += out
+                matrix[after, i] -= out
+                matrix[after, after] += back
+                matrix[i, after] -= back
+            exact = mpmath.lu_solve(matrix, mpmath.matrix([mpmath.mpf(v) * w for v, w in zip(volume[:, j], rho[:, j])]))
+        np.testing.assert_allclose(new[:, j], [float(value) for value in exact], rtol=1e-13)
+    np.testing.assert_allclose((volume * new).sum(0), (volume * rho).sum(0), rtol=1e-14)
+
+
+def test_rates_are_bernoulli_functions():
+    z = np.concatenate([[0.0, 1e-9, 0.4999, 0.5001, 740.0, 1e5], 10 ** np.linspace(-6, 2, 50)])
+    u = np.stack([np.zeros(len(z)), z])
+    right, left = np.empty_like(u), np.empty_like(u)
+    rates(u, np.ones_like(u), 1.0, right, left)
+    exact = np.array([float(mpmath.mpf(v) / mpmath.expm1(v)) if v else 1.0 for v in z])
+    np.testing.assert_allclose(right[0], exact, rtol=2e-15, atol=1e-320)
+    np.testing.assert_allclose(left[0], exact + z, rtol=2e-15)
+    np.testing.assert_allclose(right[1], left[0], rtol=2e-15)  # the same rise, backwards
+
+
+class Circle:
+    """A mesh with a periodic axis: angles, with g of the angle between."""
+
+    def __init__(self, n):
+        self.shape, self.width = (n,), 2 * np.pi / n
+        self.centres = self.width * np.arange(n)
+        self.volume = np.full(n, self.width)
+        self.axes = (Axis(np.array([1 / self.width]), periodic=True),)
+
+    def cell_average(self, function, name="function"):
+        return function(self.centres)
+
+    def convolution(self, interaction):
+        spectrum = self.width * np.fft.rfft(interaction(np.minimum(self.centres, 2 * np.pi - self.centres)))
+
+        class Convolution:
+            matrix = self.width * toeplitz(np.fft.irfft(spectrum / self.width, self.shape[0]))
+
+            def __call__(_, rho):
+                return np.fft.irfft(spectrum * np.fft.rfft(rho), len(rho))
+
+        return Convolution()
+
+    def integral(self, values):
+        return self.width * float(values.sum())
+
+
+@pytest.mark.parametrize("ratio", [0.8, 1.5])
+def test_noisy_kuramoto_on_a_periodic_axis(ratio):
+    """g = -K cos: the uniform density has stability 1 - beta K / 2; beyond 0 the order solves r = I_1(beta K r) / I_0(beta K r)."""
+    beta, mesh = 2.5, Circle(90)
+    coupling = ratio * 2 / beta
+    field = MeanField(None, lambda r: -coupling * np.cos(r), beta, mesh)
+    uniform = np.full(90, 1 / (2 * np.pi))
+    assert field.stability(uniform) == pytest.approx(1 - ratio, abs=1e-12)
+    assert np.abs(field.rate(uniform)).max() < 1e-13
+    start = uniform * (1 + 0.3 * np.cos(mesh.centres - 1.0))
+    run = field.flow(start, [30.0 if ratio > 1 else 120.0], tol=1e-4)
+    order = abs(mesh.width * np.sum(run.rho[-1] * np.exp(1j * mesh.centres)))
+    exact = brentq(lambda r: r - iv(1, beta * coupling * r) / iv(0, beta * coupling * r), 0.1, 1) if ratio > 1 else 0.0
+    assert order == pytest.approx(exact, abs=1e-3)
+    assert mesh.integral(run.rho[-1]) == pytest.approx(1, abs=1e-13)
+    shifted = field.evolve(np.roll(start, 37), 1.0)
+    np.testing.assert_allclose(shifted, np.roll(field.evolve(start, 1.0), 37), atol=1e-12)  # no face is special
+
+
+# Stationary states.
+
+
+def bad_starts(field):
+    """A density in one cell, very uneven noise, and the uniform one."""
+    corner, noise = np.zeros(field.mesh.shape), np.random.default_rng(0).random(field.mesh.shape) ** 8
+    corner.flat[0] = 1.0
+    return [values / field.mesh.integral(values) for values in (corner, noise, np.ones(field.mesh.shape))]
+
+
+@pytest.mark.parametrize("beta", [10.0, 1000.0])
+@pytest.mark.parametrize("s", [0.0, 0.5, 0.9, -1.0])
+def test_one_stationary_state_from_bad_starts_on_a_line(s, beta):
+    field = MeanField(lambda x: x**2 / 2, lambda r: -np.log(r) if s == 0 else np.sign(s) * r**-s, beta, np.linspace(-2, 2, 201))
+    (state,) = field.stationary_states(bad_starts(field))
+    assert state.converged
+    assert state.residual < 1e-10
+    assert state.n_iterations < 40
+    assert state.stability == pytest.approx(1, abs=1e-9)  # repulsion: F is convex
+
+
+@pytest.mark.parametrize("beta", [10.0, 1000.0])
+@pytest.mark.parametrize("s", [0.0, 1.0, 1.7])
+def test_one_stationary_state_from_bad_starts_in_the_plane(s, beta):
+    field = MeanField(
+        lambda x: (x**2).sum(-1) / 2, lambda r: -np.log(r) if s == 0 else 0.3 * r**-s, beta, Rectangle([-2, -2], [2, 1.8], (26, 30))
+    )
+    (state,) = field.stationary_states(bad_starts(field))
+    assert state.residual < 1e-10
+    total = field.potential(state.rho) + np.log(np.maximum(state.rho, 1e-300)) / beta
+    assert np.abs(total - state.multiplier)[state.rho > 1e-200].max() < 1e-10
+    assert field.dissipation(state.rho) < 1e-15
+
+
+def test_cold_log_gas_of_the_plane_is_a_uniform_disc():
+    kappa, strength, n = 1.3, 0.7, 120
+    field = MeanField(lambda x: kappa * (x**2).sum(-1) / 2, lambda r: -strength * np.log(r), 2000.0, Rectangle([-1, -1], [1, 1], (n, n)))
+    state, radius = field.stationary(), np.sqrt(strength / kappa)
+    inside = np.linalg.norm(field.mesh.centres, axis=-1) < 0.8 * radius  # the rim is as rough as the cells
+    np.testing.assert_allclose(state.rho[inside], 1 / (np.pi * radius**2), rtol=2e-3)
+    assert field.mesh.integral(state.rho * inside) == pytest.approx(0.64, abs=0.01)
+
+
+def desai_zwanzig(theta, beta, mesh=None):
+    return MeanField(lambda x: x**4 / 4 - x**2 / 2, lambda r: theta * r**2 / 2, beta, np.linspace(-3.5, 3.5, 351) if mesh is None else mesh)
+
+
+def one_well(beta, theta, mean):
+    """Mean and variance of the Gibbs density exp(-beta (V + theta (x - mean)^2 / 2)) by quadrature."""
+
+    def moments(k):
+        return quad(lambda x: x**k * np.exp(-beta * (x**4 / 4 - x**2 / 2 + theta * (x - mean) ** 2 / 2)), -5, 5, epsabs=1e-13)[0]
+
+    first = moments(1) / moments(0)
+    return first, moments(2) / moments(0) - first**2
+
+
+def critical_temperature(theta):
+    """Where beta theta Var = 1 for the symmetric state (Desai & Zwanzig 1978; Dawson 1983)."""
+    return brentq(lambda beta: beta * theta * one_well(beta, theta, 0.0)[1] - 1, 0.3, 20)
+
+
+@pytest.mark.parametrize("theta", [0.6, 1.5])
+def test_three_states_below_the_critical_temperature_and_one_above(theta):
+    critical = critical_temperature(theta)
+    for beta, number in ((0.95 * critical, 1), (1.05 * critical, 3)):
+        field = desai_zwanzig(theta, beta)
+        starts = [gaussian(field, mean, 0.1) for mean in (-1.2, -0.4, 0.0, 0.4, 1.2)]
+        states = field.stationary_states(starts)
+        assert len(states) == number
+        assert [state.free_energy for state in states] == sorted(state.free_energy for state in states)
+        assert [state.stability > 0 for state in states] == ([True] if number == 1 else [True, True, False])
+        for state in states:
+            mean = moment(field, state.rho, 1)
+            first, variance = one_well(beta, theta, mean)
+            assert mean == pytest.approx(first, abs=2e-3)
+            assert state.stability == pytest.approx(1 - beta * theta * variance, abs=2e-3)
+    means = sorted(moment(field, state.rho, 1) for state in states)
+    root = brentq(lambda m: one_well(beta, theta, m)[0] - m, 0.05, 1.5)  # the self-consistency equation, solved independently
+    assert means == pytest.approx([-root, 0, root], abs=3e-3)
+
+
+def test_the_symmetric_state_loses_stability_at_the_critical_temperature():
+    theta = 0.9
+    critical = critical_temperature(theta)
+
+    def stability(beta):
+        field = desai_zwanzig(theta, beta)
+        return field.stability(field.stationary().rho)  # from the symmetric start
+
+    assert brentq(stability, 0.8 * critical, 1.2 * critical, xtol=1e-5) == pytest.approx(critical, rel=1e-3)
+
+
+def test_unstable_states_are_left_and_stable_ones_kept():
+    """The sign of the stability is that of the decay of a small deviation."""
+    field = desai_zwanzig(1.5, 1.3 * critical_temperature(1.5))
+    stable, other, unstable = field.stationary_states([gaussian(field, mean, 0.1) for mean in (-1.0, 0.0, 1.0)])
+    for state, grows in ((stable, False), (other, False), (unstable, True)):
+        push = state.rho * (1 + 0.01 * (field.x - moment(field, state.rho, 1)))
+        end = field.evolve(push / (push.sum() * field.width), 5.0, tol=1e-6)
+        before, after = (np.abs(rho - state.rho).sum() for rho in (push, end))
+        assert bool(after > before) is grows
+
+
+def test_stability_in_the_plane_is_that_of_its_flattest_direction():
+    """V separable and quadratic attraction: 1 - beta theta max(Var_x, Var_y), found by Lanczos steps."""
+    beta, theta = 2.0, 1.5
+    field = MeanField(
+        lambda x: x[..., 0] ** 4 / 4 - x[..., 0] ** 2 / 2 + x[..., 1] ** 2,
+        lambda r: theta * r**2 / 2,
+        beta,
+        Rectangle([-3.5, -2.5], [3.5, 2.5], (120, 60)),
+    )
+    state = field.stationary()
+    exact = 1 - beta * theta * max(one_well(beta, theta, 0.0)[1], 1 / (beta * (2 + theta)))
+    assert field.stability(state.rho) == pytest.approx(exact, abs=3e-3)
+    assert exact < 0
+
+
+def test_newton_by_factorisation_and_by_gmres_agree(monkeypatch):
+    field = log_gas(120, beta=50.0)
+    dense, exact = field.stationary(), field.stability(field.stationary().rho)
+    monkeypatch.setattr(stationary, "DENSE", 0)
+    krylov = field.stationary()
+    np.testing.assert_allclose(krylov.rho, dense.rho, atol=1e-11)
+    assert field.stability(krylov.rho) == pytest.approx(exact, abs=1e-6)
+
+
+def test_slow_convergence_is_reported():
+    field = log_gas(120, beta=500.0)
+    state = field.stationary(n_iterations=1)
+    assert not state.converged
+    assert state.residual > 1e-6
+
+
+# Input.
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -189,6 +591,13 @@ def test_cold_log_gas_between_walls():
         (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([2, -1, 0, 0, 0], 1.0), "rho must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([0.2] * 5, -1.0), "t must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([0.2] * 5, 1.0, n_steps=0), "n_steps must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([0.2] * 5, 1.0, tol=0.0), "tol must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, []), "times must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, [0.2, 0.1]), "times must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, [-0.1]), "times must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary(tol=-1.0), "tol must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary_states([]), "starts must hold at least one"),
+        (lambda: MeanField(None, None, 1.0, Rectangle([0, 0], [1, 1], (3, 4))).evolve(np.ones((4, 3)), 1.0), r"shape \(3, 4\)"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero", "ignore:invalid value", "ignore:overflow")

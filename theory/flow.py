@@ -22,6 +22,7 @@ TINY = 1e-290  # densities below have lost digits to underflow and are not extra
 ROUND_OFF = 1e-14  # of the size of its terms, by which the free energy may rise
 SETTLED = 1e-13  # L1 change at which the iteration of an implicit step ends
 ITERATIONS = 200  # of one implicit step
+GROWTH = 4.0  # largest growth of a step; a refused one holds back those that follow
 SHORTEST = 1e-12  # adaptive step, in units of the whole time
 
 
@@ -135,11 +136,16 @@ class _Fixed:
         return _state(self.field, stop if number == 1 else state.t + dt, rho)
 
     def _settle(self, rho: FloatArray, axis: int, dt: float) -> FloatArray:
-        line, new = self.field.lines[axis], rho
+        """The implicit step along one axis, by iteration; half as far each time that the change grows, for stiff interactions."""
+        line, new, share, last = self.field.lines[axis], rho, 1.0, np.inf
         for _ in range(ITERATIONS):
-            last, new = new, line.step(rho, line.hops(self.field._potential((rho + new) / 2)), dt)
-            if self.field.mesh.integral(np.abs(new - last)) < SETTLED:
-                return new
+            hops = line.hops(self.field._potential((rho + new) / 2))
+            found = line.step(rho, hops, dt)
+            change = self.field.mesh.integral(np.abs(found - new))
+            if change < SETTLED:
+                return found
+            share, last = share / 2 if change > last else share, change
+            new = new + share * (found - new)
         raise RuntimeError(f"the implicit step of length {dt:g} did not converge: use a larger n_steps, or tol in its place")
 
 
@@ -148,7 +154,7 @@ class _Adaptive:
 
     def __init__(self, field: MeanField, tol: float, total: float):
         self.field, self.tol, self.total = field, tol, total
-        self.dt, self.n_refused, self.forward = 0.0, 0, True
+        self.dt, self.n_refused, self.forward, self.growth = 0.0, 0, True, GROWTH
 
     def step(self, state: _State, stop: float) -> _State:
         """One accepted step towards `stop`."""
@@ -157,15 +163,15 @@ class _Adaptive:
             rest = stop - state.t
             dt = rest if self.dt >= rest else min(self.dt, rest / 2)
             rho, error = self._extrapolate(state, dt)
-            factor = float(np.clip(0.9 * (self.tol / max(error, 1e-300)) ** (1 / 3), 0.2, 4.0))
+            factor = float(np.clip(0.9 * (self.tol / max(error, 1e-300)) ** (1 / 3), 0.2, self.growth))
             if error <= self.tol:
                 new = _state(self.field, stop if dt == rest else state.t + dt, rho)
                 if new.free_energy <= state.free_energy + self._round_off(state):
                     self.dt = max(self.dt, dt * factor) if dt < self.dt else dt * factor
-                    self.forward = not self.forward
+                    self.forward, self.growth = not self.forward, min(GROWTH, 1.1 * self.growth)
                     return new
                 factor = 0.5
-            self.n_refused += 1
+            self.n_refused, self.growth = self.n_refused + 1, 1.0
             self.dt = dt * min(factor, 0.9)
             if self.dt < SHORTEST * self.total:
                 raise RuntimeError(

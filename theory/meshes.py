@@ -118,8 +118,8 @@ class Interval:
     def cell_average(self, function: Function, name: str = "function") -> FloatArray:
         """Averages (cell,) over the cells, by five Gauss points."""
         node, weight = np.polynomial.legendre.leggauss(5)
-        points = self.centres[:, None] + self.width / 2 * node
-        return evaluate(function, points, name, points.shape) @ (weight / 2)
+        points = (self.centres[:, None] + self.width / 2 * node).ravel()
+        return evaluate(function, points, name, points.shape).reshape(-1, len(node)) @ (weight / 2)
 
     def convolution(self, interaction: Function) -> IntervalConvolution:
         """By FFT; the averages over pairs of cells are exact to about 1e-13."""
