@@ -32,8 +32,8 @@ def test_order_probability_of_two_and_three(beta, kappa, strength):
 @pytest.mark.parametrize("n", [2, 5, 40, 150])
 def test_without_interaction_every_order_is_as_likely(n):
     gas = CoulombLine(n, 1.7, 0.9, 0.0)
-    assert gas.log_ordered == pytest.approx(-gammaln(n + 1), abs=1e-13 * n**2 + 1e-12)
-    assert gas.log_partition == pytest.approx(n / 2 * np.log(2 * np.pi / (1.7 * 0.9)), abs=1e-13 * n**2 + 1e-12)
+    assert gas.log_ordered == pytest.approx(-gammaln(n + 1), abs=3e-13 * n)
+    assert gas.log_partition == pytest.approx(n / 2 * np.log(2 * np.pi / (1.7 * 0.9)), abs=3e-13 * n)
     assert gas.energy == pytest.approx(1 / (2 * 1.7), rel=1e-12)
     x = np.linspace(-3, 3, 13)
     assert gas.density(x) == pytest.approx(norm.pdf(x, scale=gas.width), rel=1e-8, abs=1e-12)
@@ -106,6 +106,21 @@ def test_rank_densities(n, beta, strength):
     density = gas.density(x)
     assert [np.trapezoid(density * x**power, x) for power in (0, 1, 2)] == pytest.approx([1, 0, gas.second_moment], abs=1e-9)
     assert gas.rank_density(1, -x) == pytest.approx(gas.rank_density(n, x), abs=1e-8)
+
+
+@pytest.mark.parametrize(("n", "a"), [(300, 0.03), (300, 0.1), (300, 0.5), (60, 30.0)])
+def test_many_particles_keep_their_digits(n, a):
+    """Neighbouring means a widths apart: mass and mean square of single ranks, and the energy through them."""
+    gas = CoulombLine(n, 1.0, 1.0, a * (n - 1) / 2)
+    assert gas.spacing == pytest.approx(a)
+    means = []
+    for k in range(1, n + 1):
+        u = np.linspace(-8, 8, 801)
+        rho = gas.rank_density(k, gas.ground_state[k - 1] + u)
+        assert np.trapezoid(rho, u) == pytest.approx(1, abs=2e-11)
+        means.append(gas.ground_state[k - 1] + np.trapezoid(rho * u, u))
+    distance = 2 * np.dot(2 * np.arange(1, n + 1) - n - 1, means) / (n * (n - 1))
+    assert gas.mean_distance == pytest.approx(distance, rel=1e-11)
 
 
 def test_cold_and_crowded_limits():

@@ -23,7 +23,7 @@ def l_series(s, period, signs):
     return sum(sign * mpmath.zeta(s, mpmath.mpf(k) / period) for k, sign in signs.items()) * mpmath.mpf(period) ** (-s)
 
 
-# Closed forms at unit scale of the named basis (Borwein et al. 2013, table 1.1)
+# Closed forms at unit scale of the named basis (Borwein et al. 2013)
 CLOSED = {
     "integer": lambda s: 2 * mpmath.zeta(s),
     "square": lambda s: 4 * mpmath.zeta(s / 2) * l_series(s / 2, 4, {1: 1, 3: -1}),

@@ -39,7 +39,7 @@ def circle_gas_energy(n: int, beta: float, strength: float, period: float) -> fl
 def circle_gas_first_mode(n: int, beta: float, strength: float) -> float:
     """E |(1/n) sum exp(2 pi i x_k/period)|^2 = 1/(n (1 + b (n-1)/2)) = 1/(n (1 + beta strength/2)), the lowest Fourier mode.
 
-    Every index b, n >= 2: the power sum p_1 is a Jack polynomial (Forrester 2010, section 13.1.2; Jiang & Matsumoto 2015).
+    Every index b, n >= 2: the power sum p_1 is a Jack polynomial (Forrester 2010, chapter 13; Jiang & Matsumoto 2015).
     """
     b, _ = to_circular(n, beta, strength, 1.0)
     return float(1 / (n * (1 + b * (n - 1) / 2)))

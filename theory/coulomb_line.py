@@ -68,20 +68,23 @@ class CoulombLine:
 
     @cached_property
     def _tables(self) -> tuple[FloatArray, float]:
-        """Chebyshev coefficients (n+1, DEGREE+1, PANELS) of log F_k, k = 0..n, and d log P(ordered)/da."""
+        """Chebyshev coefficients (n+1, DEGREE+2, PANELS) of log F_k, k = 0..n, and d log P(ordered)/da.
+
+        (log F_k)' = h/T_k: integrated from the right, where log F_k is the sum of the log T_j.
+        """
         grid = Panels(self.spacing)
-        log_normal = log_ndtr(grid.points)
-        h = np.exp(-(grid.points**2) / 2 - np.log(2 * np.pi) / 2 - log_normal)
-        log_f, ratio, tangent, slope = np.zeros((self.n + 1, *h.shape)), np.ones_like(h), np.zeros_like(h), 0.0
-        log_f[1] = log_normal
-        for k in range(2, self.n + 1):
+        h = np.exp(-(grid.points**2) / 2 - np.log(2 * np.pi) / 2 - log_ndtr(grid.points))
+        ratio, tangent, total, slope = np.ones_like(h), np.zeros_like(h), 0.0, 0.0
+        tables = [np.zeros((DEGREE + 2, PANELS)), grid.integral(h, total)]
+        for _ in range(self.n - 1):
             push = h / ratio
             pushed = grid.shift(push)
             change = grid.shift(push @ grid.derivative.T - push * tangent / ratio)  # of `pushed` with a
             ratio, tangent = grid.relax(h + pushed, h, change)
-            log_f[k] = np.log(ratio) + log_normal + grid.shift(log_f[k - 1])
-            slope += tangent[-1, -1] / ratio[-1, -1]
-        return np.moveaxis(log_f @ grid.to_coefficients.T, -1, 1), slope
+            total += float(np.log(ratio[-1, -1]))
+            slope += float(tangent[-1, -1] / ratio[-1, -1])
+            tables.append(grid.integral(h / ratio, total))
+        return np.array(tables), slope
 
     def _log_f(self, k: int, u: FloatArray, *, derivative: bool = False) -> FloatArray:
         """log F_k, or its derivative, at -WINDOW <= u; constant above WINDOW."""
@@ -123,7 +126,7 @@ class CoulombLine:
         if not 1 <= count(k, "k") <= self.n:
             raise ValueError(f"k must be at most n = {self.n}, got {k!r}")
         u = (finite(x, "x") - self.ground_state[k - 1]) / self.width
-        inside = abs(u) < WINDOW
+        inside = abs(u) < WINDOW - 1  # beyond, and where the start is being forgotten, 1e-32 of the mass
         u = np.where(inside, u, 0.0)
         neighbours = self._log_f(k - 1, self.spacing + u) + self._log_f(self.n - k, self.spacing - u) - self.log_ordered
         return np.where(inside, np.exp(neighbours - u**2 / 2), 0.0) / (np.sqrt(2 * np.pi) * self.width)
@@ -166,6 +169,13 @@ class Panels:
     def shift(self, values: FloatArray) -> FloatArray:
         """u -> values(u + a)."""
         return np.einsum("pij,pij->pi", self._weights, values[self._source])
+
+    def integral(self, values: FloatArray, last: float) -> FloatArray:
+        """Chebyshev coefficients (DEGREE+2, PANELS) of the function of that derivative which is `last` at the right end."""
+        rising = chebyshev.chebint(self.to_coefficients @ values.T, lbnd=-1) * WINDOW / PANELS
+        steps = rising.sum(axis=0)  # over each panel, as every Chebyshev polynomial is 1 at 1
+        rising[0] += last - np.cumsum(steps[::-1])[::-1]
+        return rising
 
     def relax(self, rate: FloatArray, source: FloatArray, change: FloatArray) -> tuple[FloatArray, FloatArray]:
         """T of T' + rate T = source, which starts balanced at the left end, and its tangent S of S' + rate S = -change T, from 0."""

@@ -60,7 +60,7 @@ class CoulombWalls:
 
     def _flow(self, length: float) -> tuple[FloatArray, float]:
         """Weights (n+1, n+1) of a piece of that length from i to k particles on the left, relative to exp(the second value)."""
-        return _exponential(np.asarray(length * self._generator, np.float64))
+        return _exponential(length * self._generator)
 
     @property
     def log_partition(self) -> float:
@@ -73,7 +73,7 @@ class CoulombWalls:
         """E of the gaps (n+1,) from wall to wall, the derivatives of log Z_N in the rates: int flow(t)[0, j] flow(width - t)[j, n] dt, all
         of them on the diagonal of a block of the exponential of twice the size (Van Loan 1978)."""
         m = self.n + 1
-        both = np.kron(np.eye(2), self._generator)
+        both: FloatArray = np.kron(np.eye(2), self._generator).astype(np.float64)
         both[self.n, m] = 1.0
         flow = _exponential(self.width * both)[0]
         return np.diagonal(flow[:m, m:]) / flow[0, self.n]

@@ -110,7 +110,7 @@ def ginibre_radial_cdf(r: ArrayLike, n: int, beta: float, kappa: float) -> Float
 
 def disc_gas_radii(n: int, radius: float, rng: int | np.random.Generator, size: int = 1) -> Float[np.ndarray, "size n"]:
     """Exact samples (size, n), sorted, of the n distances from the centre of the gas in a hard disc: independent, the k-th to the power 2k
-    uniform (Hough, Krishnapur, Peres & Virag 2006, theorem 26)."""
+    uniform (Hough, Krishnapur, Peres & Virag 2006)."""
     power = 0.5 / np.arange(1, count(n, "n") + 1)
     return positive(radius, "radius") * np.sort(generator(rng).random((count(size, "size"), n)) ** power, axis=1)
 

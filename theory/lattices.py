@@ -201,15 +201,15 @@ def _ramanujan_tau(terms: int) -> np.ndarray:
 
 
 def jellium_energy(crystal: Lattice, s: float) -> float:
-    """Energy per particle of a jellium on the lattice with a uniform background of its density, dim - 2 <= s < dim, s > -2.
+    """Energy per particle of a jellium on the lattice with a uniform background of its density, dim - 2 <= s < dim.
 
     1/2 of the regularised sum of g_s over the other points: zeta_L(s)/2 for s > 0, zeta_L'(0)/2 for the log, -zeta_L(s)/2 for s < 0
-    (Borwein, Borwein & Shail 1989; Sandier & Serfaty 2012; Lewin 2022). For the Coulomb case of dim >= 3 (s = dim - 2) lattices of cubic
-    symmetry only: otherwise the sum misses the quadrupole of the cell.
+    (Borwein, Borwein & Shail 1989; Sandier & Serfaty 2012; Lewin 2022): the periodic potential of zero mean at a lattice point, without that
+    point's own.
     """
     s = real(s, "s")
-    if not max(crystal.dim - 2, -1.99) <= s < crystal.dim:
-        raise ValueError(f"s must be from {max(crystal.dim - 2, -2)} to below {crystal.dim}, above -2, got {s!r}")
+    if not crystal.dim - 2 <= s < crystal.dim:
+        raise ValueError(f"s must be from {crystal.dim - 2} to below {crystal.dim}, got {s!r}")
     if s == 0:
         return crystal.zeta_derivative_at_zero / 2
     return float(np.sign(s) * crystal.zeta(s) / 2)
@@ -218,8 +218,8 @@ def jellium_energy(crystal: Lattice, s: float) -> float:
 def wigner_crystal_energy(crystal: Lattice) -> float:
     """Jellium energy of a three-dimensional lattice in units of e^2/a, a the radius of a sphere of the volume of a cell.
 
-    -0.895929 bcc, -0.895874 fcc, -0.880059 simple cubic (Fuchs 1935; Coldwell-Horsfall & Maradudin 1960; Giuliani & Vignale 2005, table
-    1.1, where 1 Ry gives twice these).
+    -0.895929 bcc, -0.895874 fcc, -0.880059 simple cubic (Fuchs 1935; Coldwell-Horsfall & Maradudin 1960; Foldy 1978); twice these in
+    rydbergs at a of one Bohr radius.
     """
     if crystal.dim != 3:
         raise ValueError(f"crystal must be three-dimensional, got dim {crystal.dim}")
@@ -238,7 +238,7 @@ def hypersingular_constant(s: float, dim: int) -> Hypersingular:
 
     dim 1: 2 zeta(s), proved. dim 8 and 24: the zeta functions of E8 and the Leech lattice, proved (Cohn, Kumar, Miller, Radchenko &
     Viazovska 2022). dim 2 and 4: those of the triangular lattice and of D4 at unit density, conjectured; they are upper bounds
-    (Borodachov, Hardin & Saff 2019, section 8.9).
+    (Borodachov, Hardin & Saff 2019).
 
     Raises
     ------
@@ -261,7 +261,7 @@ def hypersingular_constant(s: float, dim: int) -> Hypersingular:
 def hypersingular_minimum(n: int, s: float, dim: int, volume: float) -> float:
     """Leading term of min W_N = min sum_{k != l} |x_k - x_l|^-s / (2 n (n-1)) of n >= 2 points in a set of that volume, s >= dim.
 
-    s > dim: from `hypersingular_constant`. s = dim, any dim: the sum is |unit ball| n^2 log n / volume (Hardin & Saff 2005, theorem 2.4),
+    s > dim: from `hypersingular_constant`. s = dim, any dim: the sum is |unit ball| n^2 log n / volume (Hardin & Saff 2005),
     with a correction smaller by log n only. Both grow without bound with n: no mean field holds.
     """
     n, s, volume, dim = count(n, "n", least=2), real(s, "s"), positive(volume, "volume"), count(dim, "dim")

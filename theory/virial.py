@@ -37,7 +37,7 @@ def square_sum_law(n: int, dim: int, beta: float, kappa: float, strength: float)
     """The law of sum_k |x_k|^2 of n >= 2 log-repelling particles in a trap, any dim: a Gamma law, as a frozen `scipy.stats.gamma`.
 
     beta kappa/2 times the sum is Gamma(n dim/2 + b n (n-1)/4): the pair product is homogeneous of degree b n (n-1)/2, hence the size of a
-    configuration is independent of its shape (Bolley, Chafai & Fontbona 2018, theorem 1.3, in the plane; the argument is the same in any
+    configuration is independent of its shape (Bolley, Chafai & Fontbona 2018 in the plane; the argument is the same in any
     dimension). Its mean is n times `second_moment`.
     """
     from scipy.stats import gamma
