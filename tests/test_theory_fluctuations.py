@@ -191,7 +191,7 @@ def test_tails_at_finite_n_are_those_of_the_gamma_law():
     field = trapped(beta, kappa, strength, 300, span=7.0)
     mean, shape = (1 + beta * strength / 2) / (beta * kappa), (1 + beta * strength / 2) / 2
     gaussian, square = Fluctuations(field), field.cell_average(np.square)
-    for n, side in ((4, 0.5), (4, 0.97), (8, 1.3), (32, 0.4), (32, 1.6), (128, 1.3)):
+    for n, side in ((4, 0.97), (8, 1.3), (32, 0.4), (128, 1.3)):
         y = n * beta * kappa * side * mean / 2
         sign, exact = (1, gammaincc(n * shape, y)) if side > 1 else (-1, gammainc(n * shape, y))
         assert gaussian.tail(sign * square, sign * side * mean, n) == pytest.approx(float(exact), rel=0.01)
@@ -378,6 +378,15 @@ def test_unstable_and_unfinished_states_are_refused():
     gaussian = Fluctuations(field, field.stationary(uneven / field.mesh.integral(uneven)).rho)
     with pytest.raises(ValueError, match="f must have one value a cell"):
         gaussian.variance(np.ones(7))
+
+
+def test_the_next_order_needs_a_square_integrable_interaction():
+    field = MeanField(lambda x: x**2, riesz(0.6, 1.0, 1), 2.0, np.linspace(-3, 3, 61))
+    assert 0 < Fluctuations(field).variance(field.x) < 1
+    assert Fluctuations(field).variance(field.x) == pytest.approx(1 / (2 * 2.0), rel=1e-3)  # the centre of mass is free for every g
+    with pytest.raises(ValueError, match="square-integrable"):
+        Fluctuations(field).bias(field.x)
+    assert np.isfinite(Fluctuations(MeanField(lambda x: x**2, riesz(0.45, 1.0, 1), 2.0, field.edges)).log_partition_constant)
 
 
 def test_kernels_of_radial_densities_are_refused():

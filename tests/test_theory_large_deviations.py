@@ -331,6 +331,24 @@ def test_pushed_gas_is_the_mean_field_against_a_wall():
         pushed_rate(1.1 * radius, kappa, strength)
 
 
+def test_contraction_where_beta_grows():
+    """J_f/beta at large beta is the least E - min E at a given mean of f: in a trap, kappa a/2 - s/4 - (s/4) log(2 kappa a/s)."""
+    kappa, strength = 0.9, 1.6
+    value = 1.3 * strength / (2 * kappa)
+    exact = kappa * value / 2 - strength / 4 * (1 + np.log(2 * kappa * value / strength))
+    scaled = []
+    for beta in (100.0, 200.0):
+        field = log_gas(beta, kappa, strength, np.linspace(-3.5, 3.5, 241))
+        scaled.append(GibbsRate(field).linear_statistic(field.cell_average(np.square), value).rate / beta)
+        assert second_moment_rate(value, beta, kappa, strength) / beta == pytest.approx(exact, abs=1 / beta)
+    assert 2 * scaled[1] - scaled[0] == pytest.approx(exact, rel=0.01)
+    stretched = np.sqrt(1.3) * Semicircle(kappa, strength).radius  # the cheapest density is the semicircle of that second moment
+    fine = log_gas(1.0, kappa, strength, np.linspace(-3.5, 3.5, 1601))
+    rho = Semicircle(2 * strength / stretched**2, strength).density(fine.x)
+    law = EnergyRate(fine, Semicircle(kappa, strength))
+    assert law.rate(rho / fine.mesh.integral(rho)) == pytest.approx(exact, rel=0.01)
+
+
 def test_energy_rate_takes_numbers_and_equilibrium_measures():
     field = log_gas(50.0, 1.3, 0.7, np.linspace(-2, 2, 1601))
     equilibrium = Semicircle(1.3, 0.7)

@@ -2,7 +2,7 @@
 
 The second variation of beta F at its minimiser rho is Sigma^-1 + beta g, Sigma = diag(rho) - rho rho^T, g the interaction, so that
 N Cov((1/N) sum f, (1/N) sum h) -> <f, (Sigma^-1 + beta g)^-1 h> = <f, Sigma (1 + beta g Sigma)^-1 h>: a central limit theorem
-at fixed beta (Braun & Hepp 1977 for smooth g; Hardy & Lambert 2021 for the log gas on the circle). Where beta grows, beta N Cov has a
+at fixed beta (Ben Arous & Brunaud 1990 for smooth g; Hardy & Lambert 2021 for the log gas on the circle). Where beta grows, beta N Cov has a
 limit instead, Johansson's (1998) for the log gas (`log_gas_covariance`).
 """
 
@@ -167,7 +167,10 @@ class Fluctuations:
         interaction = self.field.interaction
         if interaction is None:
             return np.zeros(self.rho.size)
-        square = self.field.mesh.convolution(lambda r: np.square(np.asarray(interaction(r))))
+        try:
+            square = self.field.mesh.convolution(lambda r: np.square(np.asarray(interaction(r))))
+        except ValueError as error:
+            raise ValueError(f"field must have a square-integrable interaction for the next order in 1/N: {error}") from None
         return square(self.rho).ravel() - self._kernel**2 @ self._mass
 
     @cached_property
@@ -222,7 +225,7 @@ def concentration_bound(n: int, distance: ArrayLike, *, beta: float, convexity: 
 
     For potentials V with Hessian at least `convexity` (kappa in the trap), on a convex domain, and interactions that are convex on each
     order of the particles: one dimension, log or Riesz repulsion. f is Lipschitz; cos(w.delta) has lipschitz = |delta|.
-    From the logarithmic Sobolev inequality (Bakry & Emery 1985) and Herbst's argument (Anderson, Guionnet & Zeitouni 2010, theorem 2.3.5).
+    From the logarithmic Sobolev inequality (Bakry & Emery 1985) and Herbst's argument (Anderson, Guionnet & Zeitouni 2010, section 2.3).
     """
     exponent = count(n, "n") * positive(beta, "beta") * positive(convexity, "convexity") / (2 * positive(lipschitz, "lipschitz") ** 2)
     return 2 * np.exp(-exponent * finite(distance, "distance") ** 2)

@@ -90,7 +90,7 @@ def circle_normaliser(beta: float, strength: float, period: float) -> Normaliser
 def second_moment_tail(n: int, value: ArrayLike, beta: float, kappa: float, strength: float, *, dim: int = 1) -> FloatArray:
     """P((1/n) sum |x|^2 >= value) in the trap, exactly, at every n and in any dim: beta kappa sum |x|^2/2 is Gamma(n (dim + c)/2).
 
-    (Mehta 2004, section 17.6: the pair product is homogeneous of degree b n (n-1)/2, whatever dim is.)
+    By scaling alone: the pair product is homogeneous of degree b n (n-1)/2, whatever dim is (Mehta 2004, section 17.6, for dim 1).
     """
     c = _crossover(beta, strength)
     n, dim, value = count(n, "n", least=2 if c else 1), count(dim, "dim"), _not_negative(value, "value")
@@ -123,7 +123,7 @@ def pushed_rate(wall: ArrayLike, kappa: float, strength: float) -> FloatArray:
     """P(all particles lie below `wall`) = exp(-beta n rate) where beta grows, for a wall inside the semicircle: the rise of min E.
 
     strength (36 z^2 - z^4 - (15 z + z^3) sqrt(z^2 + 6) + 27 log 18 - 54 log(z + sqrt(z^2 + 6)))/108 with z = sqrt 2 wall/R
-    (Dean & Majumdar 2008, equation 53); strength log(3)/4 at wall = 0. ValueError beyond the radius R, where no gas has to move.
+    (Dean & Majumdar 2006, 2008); strength log(3)/4 at wall = 0. ValueError beyond the radius R, where no gas has to move.
     """
     strength, wall = positive(strength, "strength"), finite(wall, "wall")
     z = wall * np.sqrt(positive(kappa, "kappa") / strength)
@@ -149,7 +149,7 @@ def largest_particle_cdf(n: int, tail: ArrayLike) -> FloatArray:
     """P(largest particle <= x) -> exp(-n tail) at fixed beta, tail = int_x^infinity rho the mean field's mass beyond x.
 
     At fixed beta the repulsion, of index b = O(1/n), cannot order the few particles that are furthest out: they are Poisson
-    (Benaych-Georges & Peche 2015; Pakzad 2018), and the largest sits near sqrt(2 log(n)/(beta kappa)), not at the end of a support. So
+    (Benaych-Georges & Peche 2015; Pakzad 2019), and the largest sits near sqrt(2 log(n)/(beta kappa)), not at the end of a support. So
     P(largest > x) tends to 1 for every fixed x: only the left tail is exponentially small in n (`large_deviations.confinement_rate`).
     """
     return np.exp(-count(n, "n") * _not_negative(tail, "tail"))
