@@ -160,7 +160,5 @@ def quadratic_trap(kappa: float, strength: float, dim: int, s: float) -> RieszBa
     """
     dim, s = count(dim, "dim"), real(s, "s")
     if not -2 < s < dim:
-        raise ValueError(
-            f"s must lie strictly between -2 and {dim}, got {s!r}: at and above the dimension every measure has infinite energy"
-        )
+        raise ValueError(f"s must lie strictly between -2 and {dim}, got {s!r}: from dim on every measure has infinite energy")
     return (RieszBall if s > dim - 4 else TrappedSphere)(kappa, strength, dim, s)
