@@ -239,6 +239,15 @@ def test_ginibre_radii():
     assert abs(z_score(pair[:, 0] ** 2, 0.75 * 2 / (beta * kappa))) < 4
 
 
+def test_every_exact_law_is_found_in_one_place():
+    from theory import circular, coulomb_line, coulomb_walls, ensembles, ginibre, hermite, jacobi, laguerre, two_particles, virial
+
+    for module in (circular, coulomb_line, coulomb_walls, ginibre, hermite, jacobi, laguerre, two_particles, virial):
+        for name in module.__all__:
+            assert name in ensembles.__all__
+            assert getattr(ensembles, name) is getattr(module, name)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

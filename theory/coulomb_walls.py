@@ -49,14 +49,15 @@ class CoulombWalls:
         return self.beta * self.strength * j * (self.n - j) / (self.n - 1)
 
     @property
-    def _climb(self) -> float:
-        """Weight given to each particle, to keep the entries of `_flow` in range; it cancels."""
-        return self.n / self.width
+    def _climb(self) -> FloatArray:
+        """Weights (n,) given to the particles to keep the entries of `_flow` in range, where the middle rate is far above the others; they
+        cancel."""
+        return self.n / self.width + self.rates.max() - (self.rates[1:] + self.rates[:-1]) / 2
 
     @property
     def _generator(self) -> FloatArray:
         """The bidiagonal matrix (n+1, n+1) of which `_flow` is the exponential."""
-        return np.diag(self.rates) + np.diag(np.full(self.n, self._climb), 1)
+        return np.diag(self.rates) + np.diag(self._climb, 1)
 
     def _flow(self, length: float) -> tuple[FloatArray, float]:
         """Weights (n+1, n+1) of a piece of that length from i to k particles on the left, relative to exp(the second value)."""
@@ -66,7 +67,7 @@ class CoulombWalls:
     def log_partition(self) -> float:
         """log Z_N = log int exp(-beta N H_N) dx."""
         flow, scale = self._flow(self.width)
-        return float(gammaln(self.n + 1) + np.log(flow[0, -1]) + scale - self.n * np.log(self._climb))
+        return float(gammaln(self.n + 1) + np.log(flow[0, -1]) + scale - np.sum(np.log(self._climb)))
 
     @property
     def mean_gaps(self) -> FloatArray:
@@ -110,7 +111,7 @@ class CoulombWalls:
                 values.append(0.0)
                 continue
             (left, a), (right, b) = (self._flow(self.half_width + side * point) for side in (1, -1))
-            passed = left[0, :-1] @ right[1:, -1] * self._climb
+            passed = (left[0, :-1] * self._climb) @ right[1:, -1]
             values.append(passed / total[0, -1] * np.exp(a + b - log_total) / self.n)
         return np.array(values).reshape(x.shape)
 

@@ -204,7 +204,7 @@ def jellium_energy(crystal: Lattice, s: float) -> float:
     """Energy per particle of a jellium on the lattice with a uniform background of its density, dim - 2 <= s < dim.
 
     1/2 of the regularised sum of g_s over the other points: zeta_L(s)/2 for s > 0, zeta_L'(0)/2 for the log, -zeta_L(s)/2 for s < 0
-    (Borwein, Borwein & Shail 1989; Sandier & Serfaty 2012; Lewin 2022): the periodic potential of zero mean at a lattice point, without that
+    (Borwein, Borwein & Shail 1989; Sandier & Serfaty 2012; Lewin 2022): the periodic potential of zero mean at a lattice point, less that
     point's own.
     """
     s = real(s, "s")
