@@ -87,8 +87,9 @@ def test_free_and_cold_limits():
         assert 0 < cold.energy - end_energy(n, 0.8, 1.3, -1.0) < 2 / 3e4
     many = CoulombWalls(100, 1e6, 0.8, 1.3)  # weights from wall to wall range over 1e4000
     assert many.log_partition == pytest.approx(-1e8 * end_energy(100, 0.8, 1.3, -1.0), rel=1e-4)
-    assert many.mean_gaps[50] == pytest.approx(2.6, abs=1e-4)
-    assert many.sample(0, 4)[:, 49:51, 0] == pytest.approx(np.tile([-1.3, 1.3], (4, 1)), abs=1e-4)
+    assert many.mean_gaps[:50] == pytest.approx(1 / (many.rates[50] - many.rates[:50]), rel=1e-9)  # free exponentials at the walls
+    assert many.mean_gaps[50] == pytest.approx(2.6 - 2 * many.mean_gaps[:50].sum(), rel=1e-12)
+    assert many.sample(0, 4)[:, 49:51, 0] == pytest.approx(np.tile([-1.3, 1.3], (4, 1)), abs=2e-3)
 
 
 @pytest.mark.parametrize(

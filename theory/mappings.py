@@ -102,8 +102,9 @@ def wall_exponent(charge: float, beta: float, name: str) -> float:
 def to_laguerre(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> Laguerre:
     """Log gas of n >= 2 particles on the half line x > 0 with V(x) = slope x - charge log x: a = beta charge, scale 1/(beta slope).
 
-    For the particles V is `External(lambda x: slope * x[..., 0] - charge * log(x[..., 0]), lambda x: slope - charge / x, name="half_line")`,
-    and the half line a `Box(0.0, high)` with high well above the largest particle, near 4 (n b/2 + a) / (beta slope) at most.
+    For the particles V is `External(value, gradient, name="half_line")`, value = lambda x: slope * x[..., 0] - charge * log(x[..., 0]),
+    gradient = lambda x: slope - charge / x, and the half line a `Box(0.0, high)` with high well above the largest particle, which is near
+    4 (n b/2 + a) / (beta slope) at most.
     """
     b, a = log_gas_index(beta, strength, n), wall_exponent(charge, beta, "charge")
     return Laguerre(b, a, 1 / (beta * positive(slope, "slope")))
