@@ -24,13 +24,19 @@ from theory.log_gas_deviations import (
     pulled_rate,
     pushed_rate,
     second_moment_rate,
-    second_moment_tail,
     trap_normaliser,
     wall_normaliser,
 )
 from theory.mean_field import MeanField
 from theory.meshes import Rectangle
 from theory.radial import RadialBall
+from theory.virial import square_sum_law
+
+
+def second_moment_tail(n, value, beta, kappa, strength, dim=1):
+    """P((1/n) sum |x|^2 >= value), exactly."""
+    return square_sum_law(n, dim, beta, kappa, strength).sf(n * np.asarray(value))
+
 
 CASES = [(6.0, 1.3, 0.7), (1.0, 1.0, 3.0), (0.5, 2.0, 1.0), (30.0, 0.4, 0.9)]  # beta, kappa, strength
 
@@ -456,5 +462,5 @@ def test_second_moment_tail_follows_its_rate():
         rate = float(second_moment_rate(1.1 * mean, beta, kappa, strength, dim=dim))
         assert (actions[1] - actions[0] - np.log(2) / 2) / 4000 == pytest.approx(rate, rel=1e-3)  # exp(-n rate)/sqrt(n) times a constant
     with pytest.raises(ValueError, match="value must be at least 0"):
-        second_moment_tail(4, -1.0, beta, kappa, strength)
+        second_moment_rate(-1.0, beta, kappa, strength)
     assert second_moment_rate(0.0, beta, kappa, strength) == np.inf

@@ -2,8 +2,8 @@
 
 The second variation of beta F at its minimiser rho is Sigma^-1 + beta g, Sigma = diag(rho) - rho rho^T, g the interaction, so that
 N Cov((1/N) sum f, (1/N) sum h) -> <f, (Sigma^-1 + beta g)^-1 h> = <f, Sigma (1 + beta g Sigma)^-1 h>: a central limit theorem
-at fixed beta (Ben Arous & Brunaud 1990 for smooth g; Hardy & Lambert 2021 for the log gas on the circle). Where beta grows, beta N Cov has a
-limit instead, Johansson's (1998) for the log gas (`log_gas_covariance`).
+at fixed beta (Ben Arous & Brunaud 1990 for smooth g; Hardy & Lambert 2021 for the log gas on the circle). Where beta grows, beta N
+Cov has a limit instead, Johansson's (1998) for the log gas (`log_gas_covariance`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.fft import dct
 from scipy.sparse.linalg import LinearOperator, cg
-from scipy.stats import norm
+from scipy.special import ndtr
 
 from theory.arrays import FloatArray, count, finite, positive, real
 from theory.large_deviations import Deviation, GibbsRate, confinement_rate
@@ -117,7 +117,7 @@ class Fluctuations:
         tilted = Fluctuations(law.tilted(finite(f, "f"), tilt), rho)
         ratio = np.exp(tilted.log_partition_constant - self.log_partition_constant)
         correction = ratio / (tilt * np.sqrt(n * tilted.variance(f))) - 1 / w
-        return float(norm.sf(w) + norm.pdf(w) * correction)
+        return float(ndtr(-w) + np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi) * correction)
 
     def _rows(self, f: ArrayLike) -> FloatArray:
         """Centred statistics times the root of the masses, (statistic, cell)."""

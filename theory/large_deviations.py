@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import xlogy
-from scipy.stats import beta as beta_law
+from scipy.special import betaincinv, xlogy
 
 from theory.arrays import FloatArray, count, finite, positive, real
 from theory.mean_field import MeanField
@@ -299,8 +298,8 @@ def empirical_rate(successes: ArrayLike, n_trials: int, speed: float, *, level: 
     if not 0 <= hits <= n_trials or level >= 1:
         raise ValueError(f"successes must lie between 0 and n_trials = {n_trials} and level below 1, got {hits} and {level!r}")
     tail = (1 - level) / (1 if hits in (0, n_trials) else 2)
-    p_low = beta_law.ppf(tail, hits, n_trials - hits + 1) if hits else 0.0
-    p_high = beta_law.isf(tail, hits + 1, n_trials - hits) if hits < n_trials else 1.0
+    p_low = betaincinv(hits, n_trials - hits + 1, tail) if hits else 0.0
+    p_high = betaincinv(hits + 1, n_trials - hits, 1 - tail) if hits < n_trials else 1.0
     with np.errstate(divide="ignore"):
-        rates = -np.log([hits / n_trials, p_high, p_low]) / speed + 0.0
+        rates = -np.log(np.array([hits / n_trials, p_high, p_low])) / speed + 0.0
     return EmpiricalRate(*(float(rate) for rate in rates))

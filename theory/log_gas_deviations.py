@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import quad
-from scipy.special import digamma, gammaincc, gammaln
+from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, positive, real
 
@@ -25,7 +25,6 @@ __all__ = [
     "pulled_rate",
     "pushed_rate",
     "second_moment_rate",
-    "second_moment_tail",
     "trap_normaliser",
     "wall_normaliser",
 ]
@@ -87,18 +86,11 @@ def circle_normaliser(beta: float, strength: float, period: float) -> Normaliser
     return Normaliser(float(free / beta), float(constant), float(slope), beta)
 
 
-def second_moment_tail(n: int, value: ArrayLike, beta: float, kappa: float, strength: float, *, dim: int = 1) -> FloatArray:
-    """P((1/n) sum |x|^2 >= value) in the trap, exactly, at every n and in any dim: beta kappa sum |x|^2/2 is Gamma(n (dim + c)/2).
-
-    By scaling alone: the pair product is homogeneous of degree b n (n-1)/2, whatever dim is (Mehta 2004, section 17.6, for dim 1).
-    """
-    c = _crossover(beta, strength)
-    n, dim, value = count(n, "n", least=2 if c else 1), count(dim, "dim"), _not_negative(value, "value")
-    return np.asarray(gammaincc(n * (dim + c) / 2, positive(beta, "beta") * positive(kappa, "kappa") * n * value / 2), dtype=np.float64)
-
-
 def second_moment_rate(value: ArrayLike, beta: float, kappa: float, strength: float, *, dim: int = 1) -> FloatArray:
-    """Speed n: y - k - k log(y/k), y = beta kappa value/2, k = (dim + c)/2; zero at the mean (dim + c)/(beta kappa), infinite at 0."""
+    """Rate at which (1/n) sum |x|^2 is found near `value` in the trap, speed n, any dim: from its Gamma law (`virial.square_sum_law`).
+
+    y - k - k log(y/k), y = beta kappa value/2, k = (dim + c)/2; zero at the mean (dim + c)/(beta kappa), infinite at 0.
+    """
     k = (count(dim, "dim") + _crossover(beta, strength)) / 2
     y = positive(beta, "beta") * positive(kappa, "kappa") * _not_negative(value, "value") / 2
     with np.errstate(divide="ignore"):
