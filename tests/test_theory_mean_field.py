@@ -461,7 +461,7 @@ def test_one_stationary_state_from_bad_starts_on_a_line(s, beta):
 @pytest.mark.parametrize("s", [0.0, 1.0, 1.7])
 def test_one_stationary_state_from_bad_starts_in_the_plane(s, beta):
     field = MeanField(
-        lambda x: (x**2).sum(-1) / 2, lambda r: -np.log(r) if s == 0 else 0.3 * r**-s, beta, Rectangle([-2, -2], [2, 1.8], (26, 30))
+        lambda x: (x**2).sum(-1) / 2, lambda r: -np.log(r) if s == 0 else 0.3 * r**-s, beta, Rectangle([-2, -2], [2, 1.8], (18, 20))
     )
     (state,) = field.stationary_states(bad_starts(field))
     assert state.residual < 1e-10

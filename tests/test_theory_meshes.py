@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.integrate import dblquad, quad
 
-from theory.meshes import Interval, Rectangle, radial_moments
+from theory.cell_pairs import radial_moments
+from theory.meshes import Interval, Rectangle
 
 
 def riesz(s):
@@ -178,6 +179,7 @@ def test_interactions_that_no_cell_integrates_are_refused(power):
         (lambda: Rectangle([0, 0, 0], [1, 1, 1], (4, 4)), "low and high must be two"),
         (lambda: Rectangle([0, 0], [1, np.inf], (4, 4)), "high must be finite"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 4, 4)), "shape must be two"),
+        (lambda: Rectangle([0, 0], [1, 1], 4), "shape must be two numbers of cells, got 4"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 2)), r"shape\[1\] must be an integer of at least 3, got 2"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 100)), "at most 20 times longer"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 4)).cell_average(lambda x: x, "V"), r"V must return an array of shape \(16,\)"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -69,16 +68,15 @@ class Flow(NamedTuple):
         return float(np.abs(self.free_energy[0] - self.free_energy - lost).max())
 
 
-@dataclass
-class _State:
+class _State(NamedTuple):
     """A density with what the next step needs of it."""
 
     t: float
+    free_energy: float
+    dissipation: float
     rho: FloatArray
     u: FloatArray
     hops: list[Hops]
-    free_energy: float
-    dissipation: float
 
 
 def run(
@@ -96,28 +94,27 @@ def run(
         raise ValueError(f"times must be (n,), at least 0 and increasing, got {times!r}")
     stepper = _Adaptive(field, positive(tol, "tol"), stops[-1]) if n_steps is None else _Fixed(field, stops[-1] / count(n_steps, "n_steps"))
     state = _state(field, 0.0, rho)
-    path, kept, interrupted = [state], [], False
+    path, kept, interrupted = [state[:3]], [], False
     with _bar(stops[-1], progress) as bar:
         try:
             for stop in stops:
                 while state.t < stop:
                     state = stepper.step(state, stop)
-                    path.append(_State(state.t, *(None,) * 3, state.free_energy, state.dissipation))  # type: ignore[arg-type]
+                    path.append(state[:3])
                     bar.update(state.t - bar.n)
                     if callback is not None:
                         callback(state.t, state.rho.copy())
                 kept.append(state.rho)
         except KeyboardInterrupt:
             interrupted = True
-    columns = [np.array([getattr(point, name) for point in path]) for name in ("t", "free_energy", "dissipation")]
     densities = np.stack(kept) if kept else np.empty((0, *rho.shape))
-    return Flow(stops[: len(kept)], densities, *columns, stepper.n_refused, interrupted)
+    return Flow(stops[: len(kept)], densities, *np.array(path).T, stepper.n_refused, interrupted)
 
 
 def _state(field: MeanField, t: float, rho: FloatArray) -> _State:
     u = field._potential(rho)
     hops = [line.hops(u) for line in field.lines]
-    return _State(t, rho, u, hops, field.energy_in(rho, u), field._dissipation(rho, u, hops))
+    return _State(t, field.energy_in(rho, u), field._dissipation(rho, u, hops), rho, u, hops)
 
 
 class _Fixed:

@@ -141,6 +141,8 @@ def stability(field: MeanField, rho: FloatArray) -> float:
     min over phi of mass 0 of 1 + beta iint g phi phi / int phi^2 / rho, at most 1 (the bottom of the essential spectrum, where the
     interaction has no direction of attraction). At a stationary state its sign is that of the slowest decay rate.
     """
+    if field.convolution is None:
+        return 1.0
     volume = np.broadcast_to(field.mesh.volume, field.mesh.shape)
     root = np.sqrt(rho * volume).ravel()
     scale = (np.sqrt(rho / volume)).ravel()
@@ -151,7 +153,6 @@ def stability(field: MeanField, rho: FloatArray) -> float:
         return field.beta * (pulled - root * (root @ pulled))
 
     if _dense(field):
-        assert field.convolution is not None
         pulled = root[:, None] * field.convolution.matrix * (root / volume)
         pulled -= np.outer(root @ pulled, root)
         pulled -= np.outer(root, root @ pulled)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from theory.arrays import FloatArray
 from theory.meshes import Mesh
@@ -37,17 +38,17 @@ class Line:
         faces[axis] -= not mesh.axes[axis].periodic
         self.conductance[: faces[axis]] = self.turn(np.broadcast_to(mesh.axes[axis].conductance, faces)) / beta
 
-    def turn(self, values: FloatArray) -> FloatArray:
+    def turn(self, values: FloatArray) -> Float[np.ndarray, "cell line"]:
         """(shape) -> (cell, line)."""
         turned = np.moveaxis(values, self.axis, 0)
         return np.ascontiguousarray(turned.reshape(len(turned), -1))
 
-    def back(self, lines: FloatArray) -> FloatArray:
+    def back(self, lines: Float[np.ndarray, "cell line"]) -> FloatArray:
         """(cell, line) -> (shape), the inverse of `turn`."""
         other = [n for k, n in enumerate(self.shape) if k != self.axis]
         return np.moveaxis(lines.reshape(-1, *other), 0, self.axis)
 
-    def rise(self, values: FloatArray) -> FloatArray:
+    def rise(self, values: FloatArray) -> Float[np.ndarray, "cell line"]:
         """Differences (cell, line) across the face behind each cell, for values (shape)."""
         return np.diff(lines := self.turn(values), axis=0, append=lines[:1])
 
@@ -60,12 +61,12 @@ class Line:
         rates(lines, self.conductance, self.beta, *hops)
         return hops
 
-    def flux(self, rho: FloatArray, hops: Hops) -> FloatArray:
+    def flux(self, rho: FloatArray, hops: Hops) -> Float[np.ndarray, "cell line"]:
         """Mass (cell, line) that crosses the face behind each cell per time, for a density (shape)."""
         lines = self.turn(rho)
         return hops.right * lines - hops.left * np.roll(lines, -1, axis=0)
 
-    def gain(self, flux: FloatArray) -> FloatArray:
+    def gain(self, flux: Float[np.ndarray, "cell line"]) -> FloatArray:
         """Mass (shape) that each cell gains per time from the fluxes."""
         return self.back(np.roll(flux, 1, axis=0) - flux)
 
