@@ -1,0 +1,139 @@
+"""The two pictures that most figures are: points with intervals beside curves, and a histogram beside a density.
+
+Colours are Okabe and Ito's (2008), told apart by the colour-blind; series differ in marker and line style too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from theory.arrays import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["BAD", "COLOURS", "GOOD", "axes", "cells", "label", "legend", "panels", "plot_compared", "plot_histogram", "require"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GOOD, BAD = COLOURS[:2]
+MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+SMALL = 9  # points, of legends and notes
+SCALES = {"linear": ("linear", "linear"), "semilogx": ("log", "linear"), "semilogy": ("linear", "log"), "loglog": ("log", "log")}
+
+
+def axes(ax: Axes | None) -> Any:
+    """The given Axes, or those of a new figure."""
+    return panels(1, None if ax is None else [ax])[0]
+
+
+def panels(number: int, given: Any, *, size: tuple[float, float] = (5.0, 3.4)) -> Any:
+    """The given `number` of Axes, or those of a new figure, side by side; ValueError for another number."""
+    if given is not None:
+        if np.size(given) != number:
+            raise ValueError(f"ax must be {number} Axes, got {given!r}")
+        return list(np.ravel(given))
+    import matplotlib.pyplot as plt
+
+    return list(np.ravel(plt.subplots(1, number, figsize=size, layout="constrained")[1]))
+
+
+def require(dataset: xr.Dataset, figure: str) -> None:
+    """ValueError unless the Dataset is that of the figure."""
+    found = dataset.attrs.get("figure") if isinstance(dataset, xr.Dataset) else type(dataset).__name__
+    if found != figure:
+        raise ValueError(f"dataset must be that of a figure {figure!r}, got {found!r}")
+
+
+def label(variable: xr.DataArray) -> str:
+    """Long name and units of a variable, as an axis says them."""
+    units = variable.attrs.get("units", "1")
+    return str(variable.attrs["long_name"]) + ("" if units in ("", "1") else f" [{units}]")
+
+
+def legend(ax: Axes) -> None:
+    """A legend of what has a label, if anything has."""
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend(frameon=False, fontsize=SMALL)
+
+
+def plot_compared(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """A Dataset of `curves.compared`: measured series with their intervals, laws with their bands."""
+    require(dataset, "compared")
+    ax = axes(ax)
+    for name, scale in zip(("x", "y"), SCALES[dataset.attrs["scale"]]):
+        getattr(ax, f"set_{name}scale")(scale)
+    names = [str(name) for name in dataset["series"].values]
+    for k, name in enumerate(names):
+        row = [dataset[part].values[k] for part in ("measured", "low", "high")]
+        (_line if dataset.attrs["style"] == "line" else _points)(ax, dataset["x"].values, row, k, name)
+    for k, name in enumerate(str(name) for name in dataset["curve"].values) if "curve" in dataset.dims else ():
+        row = [dataset[part].values[k] for part in ("law", "law_low", "law_high")]
+        _law(ax, dataset["grid"].values, row, k, name, names.index(name) if name in names else None)
+    ax.set(xlabel=label(dataset["x"]), ylabel=label(dataset["measured"]))
+    legend(ax)
+    return ax
+
+
+def plot_histogram(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """A Dataset of `curves.histogram`: cells with two standard errors, the law, and an atom as a bar of its mass beside the histogram."""
+    require(dataset, "histogram")
+    ax = axes(ax)
+    edges, value, error = (dataset[name].values for name in ("edge", "measured", "error"))
+    cells(ax, edges, value, error, GOOD, label="measured")
+    ax.plot(dataset["grid"], dataset["law"], color="black", lw=1.3, label=dataset.attrs["label"])
+    law, seen = (part[np.isfinite(part)] for part in (dataset["law"].values, value + 2 * np.nan_to_num(error)))
+    top = max(seen.max(initial=0.0), min(law.max(initial=0.0), 1.3 * seen.max(initial=0.0)))
+    ax.set(xlabel=label(dataset["edge"]), ylabel=label(dataset["measured"]), ylim=(0, 1.08 * top or 1.0))
+    if "atom_place" in dataset:
+        _atom(ax, *(float(dataset[f"atom_{name}"]) for name in ("place", "measured", "error", "predicted")))
+    legend(ax)
+    return ax
+
+
+def cells(ax: Axes, edges: FloatArray, value: FloatArray, error: FloatArray, colour: str, *, label: str | None = None) -> None:
+    """Values constant on cells, with two standard errors where they are known."""
+    ax.stairs(value, edges, color=colour, lw=1.2, label=label)
+    if np.isfinite(error).any():
+        low, high = (np.append(end, end[-1]) for end in (value - 2 * error, value + 2 * error))
+        ax.fill_between(edges, low, high, step="post", color=colour, alpha=0.3, lw=0)
+
+
+def _points(ax: Axes, x: FloatArray, row: Sequence[FloatArray], k: int, name: str) -> None:
+    """Markers with bars; where only a lower bound is known, an arrow on it."""
+    y, low, high = row
+    colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
+    known, bound = np.isfinite(y), np.isposinf(y) & np.isfinite(low)
+    ends = [np.where(np.isfinite(gap), np.maximum(gap, 0), 0) for gap in (np.where(known, y - low, 0), np.where(known, high - y, 0))]
+    style: dict[str, Any] = {"color": colour, "marker": marker, "ms": 5, "mec": "white", "mew": 0.5, "capsize": 2, "zorder": 3}
+    ax.errorbar(x, np.where(known, y, np.nan), yerr=ends, ls="none", lw=1.2, label=name, **style)
+    if bound.any():
+        ax.plot(x[bound], low[bound], ls="none", marker=r"$\uparrow$", color=colour, ms=9, zorder=3)
+
+
+def _line(ax: Axes, x: FloatArray, row: Sequence[FloatArray], k: int, name: str) -> None:
+    y, low, high = row
+    colour = COLOURS[k % len(COLOURS)]
+    ax.plot(x, y, color=colour, ls=DASHES[k % len(DASHES)], lw=1.5, label=name)
+    if np.isfinite(low).any():
+        ax.fill_between(x, low, high, color=colour, alpha=0.25, lw=0)
+
+
+def _law(ax: Axes, x: FloatArray, row: Sequence[FloatArray], k: int, name: str, series: int | None) -> None:
+    """A curve: of a series' colour and without a label of its own, or black."""
+    y, low, high = row
+    colour = "black" if series is None else COLOURS[series % len(COLOURS)]
+    ax.plot(
+        x, y, color=colour, ls=DASHES[k % len(DASHES)] if series is None else "-", lw=1.2, label=name if series is None else None, zorder=2
+    )
+    if np.isfinite(low).any():
+        ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0, zorder=1)
+
+
+def _atom(ax: Axes, place: float, measured: float, error: float, predicted: float) -> None:
+    """Masses of an atom in the legend: a bar would have no common scale with a density."""
+    said = f"{measured:.3g}" + (f" ± {2 * error:.1g}" if np.isfinite(error) else "")
+    ax.plot([], [], ls="none", label=f"atom at {place:g}: {said}, theory {predicted:.3g}")
