@@ -239,6 +239,38 @@ def test_ginibre_radii():
     assert abs(z_score(pair[:, 0] ** 2, 0.75 * 2 / (beta * kappa))) < 4
 
 
+VARIANCES = {
+    "log_gas": (1.3, 0.7),
+    "half_line_gas": (1.3, 0.7, 0.4),
+    "mirror_gas": (1.3, 0.7),
+    "wall_gas": (0.7, 1.3, (0.2, 0.5)),
+    "circle_gas": (0.7, 1.3),
+}
+
+
+@pytest.mark.parametrize("gas", VARIANCES)
+@pytest.mark.parametrize(("n", "beta"), [(2, 0.9), (11, 4.0), (40, 60.0)])
+def test_variance_of_the_energy_is_the_derivative_of_its_mean(gas, n, beta):
+    from theory import ensembles
+
+    energy, variance = getattr(ensembles, f"{gas}_energy"), getattr(ensembles, f"{gas}_energy_variance")
+    step = 1e-4 * beta
+    slope = (energy(n, beta + step, *VARIANCES[gas]) - energy(n, beta - step, *VARIANCES[gas])) / (2 * step)
+    assert variance(n, beta, *VARIANCES[gas]) == pytest.approx(-slope / n, rel=2e-6)
+
+
+@pytest.mark.parametrize(("n", "beta"), [(6, 4.0), (15, 30.0)])
+def test_variance_of_the_energy_of_exact_samples(n, beta):
+    from theory.ensembles import log_gas_energy_variance
+
+    x = sample_log_gas(n, beta, 1.3, 0.7, rng=3, size=8000)[..., 0]
+    i, j = np.triu_indices(n, 1)
+    energy = 0.65 * np.mean(x**2, axis=1) - 0.7 / (n * (n - 1)) * np.sum(np.log(abs(x[:, i] - x[:, j])), axis=1)
+    square = (energy - log_gas_energy(n, beta, 1.3, 0.7)) ** 2
+    assert abs(z_score(square, log_gas_energy_variance(n, beta, 1.3, 0.7))) < 4  # false alarm 6e-5; beta 20 % off is rejected
+    assert abs(z_score(square, log_gas_energy_variance(n, 1.2 * beta, 1.3, 0.7))) > 4
+
+
 def test_every_exact_law_is_found_in_one_place():
     from theory import circular, coulomb_line, coulomb_walls, ensembles, ginibre, hermite, jacobi, laguerre, two_particles, virial
 

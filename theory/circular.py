@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, polygamma
 
 from theory.arrays import FloatArray, count, finite, generator, positive
 from theory.mappings import to_circular
 
 __all__ = [
     "circle_gas_energy",
+    "circle_gas_energy_variance",
     "circle_gas_first_mode",
     "circle_gas_log_partition",
     "circle_gas_pair_density",
@@ -34,6 +35,13 @@ def circle_gas_energy(n: int, beta: float, strength: float, period: float) -> fl
     b, radius = to_circular(n, beta, strength, period)
     pairs = -n / 2 * (digamma(1 + b * n / 2) - digamma(1 + b / 2)) - n * (n - 1) / 2 * np.log(radius)
     return float(strength * pairs / (n * (n - 1)))
+
+
+def circle_gas_energy_variance(n: int, beta: float, strength: float, period: float) -> float:
+    """Exact variance of H_N of `circle_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    b, _ = to_circular(n, beta, strength, period)
+    spread = n**2 * polygamma(1, 1 + b * n / 2) - n * polygamma(1, 1 + b / 2)
+    return float((strength / (2 * n * (n - 1))) ** 2 * spread)
 
 
 def circle_gas_first_mode(n: int, beta: float, strength: float) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, polygamma
 
 from theory.arrays import FloatArray, count, finite, generator, positive
 from theory.mappings import log_gas_index, log_gas_strength, to_hermite
@@ -18,6 +18,7 @@ __all__ = [
     "fourth_moment",
     "log_gas_density",
     "log_gas_energy",
+    "log_gas_energy_variance",
     "log_gas_log_partition",
     "mean_log_energy",
     "mehta_log_partition",
@@ -78,6 +79,14 @@ def log_gas_energy(n: int, beta: float, kappa: float, strength: float) -> float:
     b, scale = to_hermite(n, beta, kappa, strength)
     pairs = mean_log_energy(n, b) - n * (n - 1) / 2 * np.log(scale)
     return float(kappa / 2 * second_moment(1, beta, kappa, strength) + strength * pairs / (n * (n - 1)))
+
+
+def log_gas_energy_variance(n: int, beta: float, kappa: float, strength: float) -> float:
+    """Exact variance of H_N of the log gas on the line: the second derivative of log Z_N in beta, over n^2."""
+    b, _ = to_hermite(n, beta, kappa, strength)
+    j, per_beta = np.arange(1, n + 1), strength / (n - 1)  # b = per_beta beta
+    pairs = np.sum(j**2 * polygamma(1, 1 + j * b / 2)) - n * polygamma(1, 1 + b / 2)
+    return float((per_beta**2 / 4 * pairs + n / (2 * beta**2) - n * strength / (4 * beta)) / n**2)
 
 
 def log_gas_density(x: ArrayLike, n: int, beta: float, kappa: float) -> FloatArray:

@@ -10,13 +10,20 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.special import betaln, digamma, gammaln
+from scipy.special import betaln, digamma, gammaln, polygamma
 
 from theory.arrays import FloatArray, count, finite, generator
 from theory.mappings import log_gas_strength, to_jacobi
 from theory.orthogonal import christoffel_density, jacobi_recurrence
 
-__all__ = ["sample_wall_gas", "wall_gas_density", "wall_gas_energy", "wall_gas_log_partition", "wall_gas_moments"]
+__all__ = [
+    "sample_wall_gas",
+    "wall_gas_density",
+    "wall_gas_energy",
+    "wall_gas_energy_variance",
+    "wall_gas_log_partition",
+    "wall_gas_moments",
+]
 
 Charges = tuple[float, float]
 
@@ -43,6 +50,16 @@ def wall_gas_energy(n: int, beta: float, strength: float, half_width: float, cha
     pairs = -0.5 * (np.sum(falls) - n * digamma(1 + g)) - n * (n - 1) / 2 * np.log(scale)
     walls = charges[0] * np.mean(low - both + np.log(scale)) + charges[1] * np.mean(high - both + np.log(scale))
     return float(strength * pairs / (n * (n - 1)) - walls)
+
+
+def wall_gas_energy_variance(n: int, beta: float, strength: float, half_width: float, charges: Charges = (0.0, 0.0)) -> float:
+    """Exact variance of H_N of `wall_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    left, right = to_jacobi(n, beta, strength, half_width, charges)[1:3]
+    j, g = np.arange(n), strength / (2 * (n - 1))  # of the Gamma functions' arguments, all but the integers are proportional to beta
+    low, high, one = left / beta + j * g, right / beta + j * g, (j + 1) * g
+    both = (left + right) / beta + (n + j - 1) * g
+    spread = sum(np.sum(p**2 * polygamma(1, 1 + beta * p)) for p in (low, high, one)) - np.sum(both**2 * polygamma(1, 2 + beta * both))
+    return float((spread - n * g**2 * polygamma(1, 1 + beta * g)) / n**2)
 
 
 def wall_gas_moments(n: int, beta: float, strength: float, half_width: float, charges: Charges = (0.0, 0.0)) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, polygamma
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
 from theory.mappings import log_gas_index, log_gas_strength, to_laguerre
@@ -21,10 +21,12 @@ __all__ = [
     "beta_laguerre",
     "half_line_gas_density",
     "half_line_gas_energy",
+    "half_line_gas_energy_variance",
     "half_line_gas_log_partition",
     "half_line_gas_moments",
     "laguerre_log_partition",
     "mirror_gas_energy",
+    "mirror_gas_energy_variance",
     "mirror_gas_log_partition",
     "sample_half_line_gas",
     "sample_mirror_gas",
@@ -83,6 +85,20 @@ def half_line_gas_energy(n: int, beta: float, slope: float, strength: float, cha
     return float(slope * mean - charge * logs + strength * pairs / (n * (n - 1)))
 
 
+def half_line_gas_energy_variance(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> float:
+    """Exact variance of H_N of `half_line_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    a = to_laguerre(n, beta, slope, strength, charge).a
+    return (_pair_curvature(n, beta, strength, a, a / beta) + n / beta**2 - n * (a / beta + strength / 2) / beta) / n**2
+
+
+def _pair_curvature(n: int, beta: float, strength: float, a: float, charge: float) -> float:
+    """Second derivative in beta of `laguerre_log_partition` at b = beta strength/(n-1), the exponent a growing by `charge`."""
+    j, g = np.arange(n), strength / (2 * (n - 1))
+    walls = np.sum((charge + j * g) ** 2 * polygamma(1, 1 + a + j * g * beta))
+    pairs = np.sum(((j + 1) * g) ** 2 * polygamma(1, 1 + (j + 1) * g * beta)) - n * g**2 * polygamma(1, 1 + g * beta)
+    return float(walls + pairs)
+
+
 def half_line_gas_moments(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> tuple[float, float, float]:
     """E (1/n) sum x^k for k = 1, 2, 3, by integration by parts of x^k (the loop equations; Aomoto 1987).
 
@@ -125,6 +141,12 @@ def mirror_gas_energy(n: int, beta: float, kappa: float, strength: float) -> flo
     b, scale2 = log_gas_index(beta, strength, n), 2 / (beta * positive(kappa, "kappa"))
     pairs = _mean_log_pairs(n, b, -0.5) - n * (n - 1) / 2 * np.log(scale2)
     return float(1 / (2 * beta) + strength / 2 + strength * pairs / (n * (n - 1)))
+
+
+def mirror_gas_energy_variance(n: int, beta: float, kappa: float, strength: float) -> float:
+    """Exact variance of H_N of `mirror_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    log_gas_index(beta, strength, n), positive(kappa, "kappa")
+    return (_pair_curvature(n, beta, strength, -0.5, 0.0) + n / (2 * beta**2) - n * strength / (2 * beta)) / n**2
 
 
 def sample_mirror_gas(
