@@ -355,6 +355,23 @@ def test_contraction_where_beta_grows():
     assert law.rate(rho / fine.mesh.integral(rho)) == pytest.approx(exact, rel=0.01)
 
 
+def test_closed_rates_keep_their_digits():
+    """Against the published forms in 60 digits, close to the edge, where they cancel, and far from it."""
+    with mpmath.workdps(60):
+        for z in (-300.0, -1.0, 0.5, 1.3, 1.4, 1.414, 1.41421):
+            root = mpmath.sqrt(mpmath.mpf(z) ** 2 + 6)
+            logs = 27 * mpmath.log(18) - 54 * mpmath.log(z + root)
+            exact = (36 * mpmath.mpf(z) ** 2 - mpmath.mpf(z) ** 4 - (15 * z + mpmath.mpf(z) ** 3) * root + logs) / 108
+            assert float(pushed_rate(z, 1.0, 1.0)) == pytest.approx(float(exact), rel=1e-14 * (1 + 1 / (np.sqrt(2) - z)))  # rounding of z
+        for x in (1.0 + 2.0**-40, 1.0 + 2.0**-12, 1.06, 1.07, 2.0, 40.0):
+            root = mpmath.sqrt(mpmath.mpf(x) ** 2 - 1)
+            exact = (x * root - mpmath.log(x + root)) / 2
+            assert float(pulled_rate(x, 1.0, 0.5)) == pytest.approx(float(exact), rel=2e-14)
+        assert circle_gap_rate(1e-7, 1.0, 4.0) == pytest.approx(
+            float(-2 * mpmath.log(mpmath.cos(mpmath.pi * mpmath.mpf(1e-7) / 2))), rel=1e-13
+        )
+
+
 def test_energy_rate_takes_numbers_and_equilibrium_measures():
     field = log_gas(50.0, 1.3, 0.7, np.linspace(-2, 2, 1601))
     equilibrium = Semicircle(1.3, 0.7)

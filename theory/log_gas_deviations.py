@@ -8,6 +8,7 @@ rates are energies: a rate b n^2 Phi of random-matrix papers is beta n strength 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,23 +108,28 @@ def pulled_rate(x: ArrayLike, kappa: float, strength: float) -> FloatArray:
     radius = np.sqrt(2 * positive(strength, "strength") / kappa)
     if (x < radius).any():
         raise ValueError(f"x must be at least the radius {radius:g}, got {x.min():g}")
-    root = np.sqrt((x - radius) * (x + radius))
-    return kappa / 2 * (x * root - radius**2 * np.log((x + root) / radius))
+    angle = 4 * np.arcsinh(np.sqrt((x - radius) / (2 * radius)))  # x = radius cosh(angle/2); kappa radius^2 = 2 strength
+    small = np.minimum(angle, 1.0)
+    series = sum(small**k / factorial(k) for k in range(3, 21, 2))  # sinh(angle) - angle keeps its digits
+    return strength / 2 * np.where(angle < 1, series, np.sinh(angle) - angle)
 
 
 def pushed_rate(wall: ArrayLike, kappa: float, strength: float) -> FloatArray:
     """P(all particles lie below `wall`) = exp(-beta n rate) where beta grows, for a wall inside the semicircle: the rise of min E.
 
-    strength (36 z^2 - z^4 - (15 z + z^3) sqrt(z^2 + 6) + 27 log 18 - 54 log(z + sqrt(z^2 + 6)))/108 with z = sqrt 2 wall/R
-    (Dean & Majumdar 2006, 2008); strength log(3)/4 at wall = 0. ValueError beyond the radius R, where no gas has to move.
+    strength (10 u - 3 u^2 - 9 + 2/u - 2 log u)/8 with u = (z + sqrt(z^2 + 6))^2/18, z = sqrt 2 wall/R: that of Dean & Majumdar (2006, 2008) in
+    another variable. strength log(3)/4 at wall = 0, of third order at R. ValueError beyond R, where no gas has to move.
     """
     strength, wall = positive(strength, "strength"), finite(wall, "wall")
     z = wall * np.sqrt(positive(kappa, "kappa") / strength)
     if (z > np.sqrt(2) * (1 + 1e-12)).any():
         raise ValueError(f"wall must be at most the radius {np.sqrt(2 * strength / kappa):g}, got {wall.max():g}")
     root = np.sqrt(z**2 + 6)
-    log = np.log(np.where(z < 0, 6 / (root - z), z + root))  # no cancellation far to the left
-    return strength * (36 * z**2 - z**4 - (15 * z + z**3) * root + 27 * np.log(18) - 54 * log) / 108
+    u = np.where(z < 0, 6 / (root + np.abs(z)), z + root) ** 2 / 18
+    gap = np.maximum(1 - u, 0.0)
+    small = np.minimum(gap, 0.05)
+    series = sum(small**k / k for k in range(3, 16))  # of -log u less its first two terms
+    return strength / 4 * (gap**3 / u + np.where(gap < 0.05, series, -np.log(u) - gap - gap**2 / 2))
 
 
 def circle_gap_rate(gap: float, period: float, strength: float) -> float:
@@ -134,7 +140,7 @@ def circle_gap_rate(gap: float, period: float, strength: float) -> float:
     period, gap = positive(period, "period"), positive(gap, "gap", zero=True)
     if gap >= period:
         raise ValueError(f"gap must be below the period {period!r}, got {gap!r}")
-    return float(-positive(strength, "strength") / 2 * np.log(np.cos(np.pi * gap / period / 2)))
+    return float(-positive(strength, "strength") / 4 * np.log1p(-(np.sin(np.pi * gap / period / 2) ** 2)))
 
 
 def largest_particle_cdf(n: int, tail: ArrayLike) -> FloatArray:
