@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs_for_reports import EXACT, LANGEVIN, QUADRATIC, RIESZ, as_dataset, euler, reds, verdict
 from theory import report
-from theory.ensembles import sample_log_gas
+from theory.ensembles import ginibre_radii, sample_log_gas
 from theory.mean_field import MeanField
 
 
@@ -77,3 +77,85 @@ def test_a_trap_on_a_torus_has_no_law():
     assert "no wall" in skipped["wall_atom"]
     with pytest.raises(ValueError, match="must give period"):
         report.check(as_dataset(omega, [period], {"name": "Torus"}, EXACT))
+
+
+# More dimensions.
+
+
+def uniform_in_ball(shape, dim, radius, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(*shape, dim))
+    return radius * x / np.linalg.norm(x, axis=-1, keepdims=True) * rng.random((*shape, 1)) ** (1 / dim)
+
+
+@pytest.mark.parametrize("dim", [2, 3, 5])
+def test_free_particles_in_a_ball_a_box_and_on_a_torus(dim):
+    ball, box = {"name": "Ball", "radius": 1.4, "dim": dim}, {"name": "Box", "low": [-1.0] * dim, "high": [0.5] * dim}
+    torus = {"name": "Torus", "period": [1.5] * dim}
+    inside = uniform_in_ball((4, 200, 20), dim, 1.4, dim)
+    cube = np.random.default_rng(dim).uniform(-1, 0.5, (4, 200, 20, dim))
+    for omega, domain in ((inside, ball), (cube, box), (cube + 7.0, torus)):
+        row = verdict(as_dataset(omega, [], domain, EXACT), "density")
+        assert bool(row["passed"])
+        assert float(row["allowance"]) == 0
+    assert not bool(verdict(as_dataset(0.98 * inside, [], ball, EXACT), "density")["passed"])
+    cube[..., -1] = 1.5 * ((cube[..., -1] + 1) / 1.5) ** 1.1 - 1  # one coordinate
+    assert not bool(verdict(as_dataset(cube, [], box, EXACT), "density")["passed"])
+
+
+@pytest.mark.parametrize("dim", [2, 4])
+def test_free_particles_in_a_trap_between_walls(dim):
+    """Normal particles that miss the walls, and such that are cut by them."""
+    rng = np.random.default_rng(dim)
+    normal = rng.normal(size=(4, 4000, 20, dim)) / np.sqrt(7.8)
+    assert bool(verdict(as_dataset(normal[:, :200], [QUADRATIC], None, EXACT), "density")["passed"])
+    assert not bool(verdict(as_dataset(1.05 * normal[:, :200], [QUADRATIC], None, EXACT), "density")["passed"])
+    points = normal.reshape(-1, dim)
+    for domain in ({"name": "Ball", "radius": 0.6, "dim": dim}, {"name": "Box", "low": [-0.3] * dim, "high": [0.5] * dim}):
+        kept = np.linalg.norm(points, axis=1) < 0.6 if domain["name"] == "Ball" else ((points > -0.3) & (points < 0.5)).all(1)
+        omega = points[kept][:16000].reshape(4, -1, 20, dim)
+        assert bool(verdict(as_dataset(omega, [QUADRATIC], domain, EXACT), "density")["passed"])
+        assert not bool(verdict(as_dataset(omega, [QUADRATIC | {"stiffness": 2.0}], domain, EXACT), "density")["passed"])
+
+
+@pytest.mark.parametrize("n", [6, 20])
+def test_ginibre_radii_are_exact(n):
+    radii = ginibre_radii(n, 6.0, 1.3, rng=n, size=2400)
+    angle = np.random.default_rng(0).uniform(0, 2 * np.pi, radii.shape)
+    omega = np.stack([radii * np.cos(angle), radii * np.sin(angle)], -1).reshape(4, 600, n, 2)
+    log = RIESZ | {"strength": 2 * (n - 1) / 6.0}
+    row = verdict(as_dataset(omega, [QUADRATIC, log], None, EXACT), "density")
+    assert bool(row["passed"])
+    assert "exact Ginibre" in str(row["note"].values)
+    assert not bool(verdict(as_dataset(1.02 * omega, [QUADRATIC, log], None, EXACT), "density")["passed"])
+
+
+def test_mean_field_radii_have_their_allowance():
+    """Ginibre's radii by the mean-field law of almost the same index."""
+    n = 40
+    radii = ginibre_radii(n, 6.0, 1.3, rng=n, size=800)
+    angle = np.random.default_rng(0).uniform(0, 2 * np.pi, radii.shape)
+    omega = np.stack([radii * np.cos(angle), radii * np.sin(angle)], -1).reshape(4, 200, n, 2)
+    row = verdict(as_dataset(omega, [QUADRATIC, RIESZ | {"strength": 13.0 + 1e-6}], None, EXACT), "density")
+    assert bool(row["passed"])
+    assert "mean field" in str(row["note"].values)
+    assert 0.25 / n + 0.09 / n**0.5 < float(row["allowance"]) < 0.25 / n + 0.11 / n**0.5  # index 2
+    assert abs(float(row["measured"])) < float(row["allowance"])
+    for wrong in ({"strength": 11.0}, {"strength": 15.5}, {"strength": 13.0, "s": 0.3}):
+        assert not bool(verdict(as_dataset(omega, [QUADRATIC, RIESZ | wrong], None, EXACT), "density")["passed"])
+
+
+@pytest.mark.parametrize(
+    ("terms", "domain", "words"),
+    [
+        ([RIESZ], {"name": "Box", "low": [-9.0] * 2, "high": [9.0] * 2}, "repel each other in a box"),
+        ([RIESZ], None, "nothing confines"),
+        ([QUADRATIC | {"centre": 0.5}, RIESZ], {"name": "Ball", "radius": 1.0, "dim": 2}, "centre is not the ball's"),
+        ([QUADRATIC, RIESZ | {"mirror": True}], None, "mirrored"),
+        ([QUADRATIC, RIESZ | {"s": 2.5}], None, "interaction must be"),
+        ([QUADRATIC, {"name": "Alignment"}], None, "user energies"),
+    ],
+)
+def test_where_no_density_is_known_in_the_plane(terms, domain, words):
+    omega = np.clip(np.random.default_rng(0).normal(size=(4, 40, 9, 2)), -0.7, 0.7)
+    assert words in json.loads(report.check(as_dataset(omega, terms, domain, EXACT)).attrs["skipped"])["density"]

@@ -14,7 +14,7 @@ from theory.run import NotApplicable, Run
 
 __all__ = ["R_HAT_LIMIT", "free_energy", "mixing", "quantities", "stationarity"]
 
-R_HAT_LIMIT = 1.05  # above, the chains have not mixed
+R_HAT_LIMIT = 1.1  # above, the halves of the chains hold fewer than about 5 independent frames each
 LEAST = 8  # frames of a part of a run that can be compared with another
 NEIGHBOUR = 4  # whose distance gives the entropy
 MOMENTS = 9  # of the course at which the free energy is estimated, ever farther apart
@@ -56,7 +56,10 @@ def _drift(name: str, draws: FloatArray) -> Law:
 
 
 def mixing(run: Run) -> Law:
-    """Largest split R-hat of energy and second moment; above R_HAT_LIMIT the chains, or their halves, tell different things."""
+    """Largest split R-hat of energy and second moment; above R_HAT_LIMIT the chains, or their halves, tell different things.
+
+    Its square is 1 + F/n, n the effective sample size of half a chain and F of the order of 1 (Gelman & Rubin 1992).
+    """
     _require_stationary(run)
     values = {name: split_r_hat(draws) for name, draws in quantities(run).items()}
     values = {name: value for name, value in values.items() if np.isfinite(value)}

@@ -46,13 +46,11 @@ def described_force(run: Run) -> Law:
         raise NotApplicable("no gradient was recorded")
     stride = -(-run.omega.shape[1] // run.frames.shape[1])
     recorded = run.gradients[:, -run.omega.shape[1] :][:, ::stride]
-    computed = np.sqrt(np.sum(run.gradient**2, axis=-1).mean(-1))
+    computed, pairs = (np.sqrt(np.sum(force**2, axis=-1).mean(-1)) for force in (run.gradient, run.repulsion))
     both = np.isfinite(recorded) & np.isfinite(computed)
     if not both.any():
         raise NotApplicable("no finite gradient")
-    return _compared(
-        "described_force", recorded[both], computed[both], np.maximum(computed[both], np.median(computed[both])), run, "forces"
-    )
+    return _compared("described_force", recorded[both], computed[both], (computed + pairs)[both], run, "forces")
 
 
 def _sampled(run: Run) -> tuple[np.ndarray, slice]:
@@ -71,7 +69,7 @@ def _exact_sums(run: Run) -> None:
 
 def _compared(name: str, recorded: np.ndarray, computed: np.ndarray, scale: np.ndarray | float, run: Run, what: str) -> Law:
     """The rule that two arrays agree relative to `scale`."""
-    gap = float(np.max(np.abs(recorded - computed) / scale)) if np.all(scale) else 0.0
+    gap = float(np.max(np.abs(recorded - computed) / np.where(scale > 0, scale, 1.0)))
     limit = max(AGREEMENT, UNITS * run.epsilon)
     note = f"recorded {what} are those described" if gap <= limit else f"recorded {what} are not those described"
     return Law(name, 0.0, gap, 0.0, float("nan"), limit, float("nan"), gap <= limit, note)

@@ -20,7 +20,7 @@ __all__ = ["balance", "ground_state", "settled"]
 SETTLED = 1e-6  # of the whole change of energy, that a settled descent may still change in the last quarter
 BALANCED = 0.01  # of the size of the forces, that may be left of their sum
 EXACT = 0.01  # of the radius, by which particles may miss their exact places
-SPACING = 0.5  # of the particles' distance, by which their radii may miss the equilibrium measure on average
+SPACING = 0.75  # of the particles' distance, by which their radii may miss the equilibrium measure on average
 
 
 def settled(run: Run) -> Law:

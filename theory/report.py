@@ -17,7 +17,7 @@ import xarray as xr
 
 from theory.arrays import FloatArray, generator, real
 from theory.chains import effective_sample_size, split_r_hat
-from theory.course_laws import R_HAT_LIMIT, free_energy, mixing, quantities, stationarity
+from theory.course_laws import free_energy, mixing, quantities, stationarity
 from theory.density_laws import density
 from theory.description_rules import described_energy, described_force, inside
 from theory.ground_state_rules import balance, ground_state, settled
@@ -30,7 +30,7 @@ from theory.wall_laws import wall_atom
 
 __all__ = ["check", "summary"]
 
-ESS_LIMIT = 100  # effective samples below which standard errors are rough
+R_HAT_REMARK, ESS_LIMIT = 1.05, 100  # beyond which a quantity is remarked on
 
 
 def check(
@@ -146,7 +146,7 @@ def _mixed(row: xr.Dataset) -> str:
     if not np.isfinite(row["mean"]):
         return "infinite in some frames"
     text = f"mean {float(row['mean']):.5g}, split R-hat {r_hat:.3f}, effective samples {ess:.0f}"
-    text += f"; R-hat over {R_HAT_LIMIT:g}: not mixed" if r_hat > R_HAT_LIMIT else ""
+    text += f"; R-hat over {R_HAT_REMARK:g}: not mixed" if r_hat > R_HAT_REMARK else ""
     return text + (f"; under {ESS_LIMIT} samples: rough errors" if ess < ESS_LIMIT else "")
 
 
