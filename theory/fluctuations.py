@@ -234,6 +234,7 @@ def concentration_bound(n: int, distance: ArrayLike, *, beta: float, convexity: 
 class LearnedKernel:
     """The learned kernel at one difference of inputs, K = (1/N) sum cos(w_k . delta), of particles at fixed beta.
 
+    That of cosine and sine features, or of cosines averaged over their phases (random phases add a variance of 1/2 per particle).
     It concentrates: K is `mean` + `bias`/N on average, of variance `variance`/N, and P(K near value) = exp(-N rate(value).rate).
 
     Parameters

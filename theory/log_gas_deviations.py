@@ -117,8 +117,8 @@ def pulled_rate(x: ArrayLike, kappa: float, strength: float) -> FloatArray:
 def pushed_rate(wall: ArrayLike, kappa: float, strength: float) -> FloatArray:
     """P(all particles lie below `wall`) = exp(-beta n rate) where beta grows, for a wall inside the semicircle: the rise of min E.
 
-    strength (10 u - 3 u^2 - 9 + 2/u - 2 log u)/8 with u = (z + sqrt(z^2 + 6))^2/18, z = sqrt 2 wall/R: that of Dean & Majumdar (2006, 2008) in
-    another variable. strength log(3)/4 at wall = 0, of third order at R. ValueError beyond R, where no gas has to move.
+    strength (10 u - 3 u^2 - 9 + 2/u - 2 log u)/8 with u = (z + sqrt(z^2 + 6))^2/18, z = sqrt 2 wall/R, is the result of Dean & Majumdar
+    (2006, 2008) in another variable: strength log(3)/4 at wall = 0, of third order at R. ValueError beyond R, where no gas has to move.
     """
     strength, wall = positive(strength, "strength"), finite(wall, "wall")
     z = wall * np.sqrt(positive(kappa, "kappa") / strength)
