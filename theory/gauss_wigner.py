@@ -12,7 +12,7 @@ from scipy.special import digamma, gammaln, ndtr, ndtri
 
 from theory.arrays import FloatArray, positive, real
 from theory.phase_law import LARGEST_CROSSOVER, PhaseLaw, TaylorTable, gamma_ratio
-from theory.radial_law import probabilities
+from theory.radial_law import line, probabilities
 
 __all__ = ["GaussWigner"]
 
@@ -76,6 +76,14 @@ class GaussWigner(PhaseLaw):
         """Gaussian."""
         return ndtri(u)
 
+    def cdf(self, x: ArrayLike) -> FloatArray:
+        """P(X <= x), shape of x or (n,) of (n, 1); small values below the mean to relative accuracy, as integrals of the density."""
+        x = line(x)
+        tail = (x < -self.scale * (2 * np.sqrt(self.crossover) + 1.5)) & (self.crossover > 0)
+        value = np.array(super().cdf(x))
+        value[tail] = self._tail(-x[tail] / self.scale)
+        return value
+
     def quantile(self, u: ArrayLike) -> FloatArray:
         """Inverse of `cdf` for u strictly between 0 and 1, shape of u."""
         u = probabilities(u)
@@ -125,3 +133,9 @@ class GaussWigner(PhaseLaw):
     def potential(self, x: ArrayLike) -> FloatArray:
         """V + strength g*rho = multiplier - log(rho)/beta at x, shape of x; infinite where rho underflows."""
         return self.multiplier - self.log_density(x) / self.beta
+
+    def _tail(self, u: FloatArray) -> FloatArray:
+        """P(X > u scale) beyond the semicircle (n,), by a Gauss rule: the density falls at least like exp(-rate t - t^2/2) from u."""
+        node, weight = np.polynomial.legendre.leggauss(48)
+        length = np.minimum(38 / np.sqrt(u**2 - 4 * self.crossover), 9.0)[:, None] / 2
+        return np.sum(length * weight * self.scale * self.density((u[:, None] + length * (1 + node)) * self.scale), -1)

@@ -60,7 +60,7 @@ def invert(cdf: Callable[[FloatArray], FloatArray], u: FloatArray, low: float, h
         else:
             fa, fb = np.where(below, f, fa), np.where(below, fb, f)
         a, b = np.where(below, x, a), np.where(below, b, x)
-        if np.all((np.abs(f) <= 1e-16) | (b - a <= 4e-16 * np.maximum(np.abs(a), np.abs(b)))):
+        if np.all((np.abs(f) <= 1e-16 * u) | (b - a <= 4e-16 * np.maximum(np.abs(a), np.abs(b)))):
             break
     return x.reshape(shape)
 
