@@ -13,8 +13,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from theory import density_laws
 from theory.arrays import FloatArray, count, finite, numeric
-from theory.density_laws import deciles
 from theory.gram import LabelAlignment
 from theory.run import NotApplicable, Potential, read
 
@@ -153,7 +153,7 @@ def density_deciles(
     The band is what the law allows for. Arguments as there; ValueError if the run has no density law, with the reason.
     """
     try:
-        groups = deciles(read(dataset, burn_in, external, interaction), rng)
+        groups = density_laws.deciles(read(dataset, burn_in, external, interaction), rng)
     except NotApplicable as reason:
         raise ValueError(f"dataset must have a density law: {reason}") from None
     columns = {

@@ -20,7 +20,7 @@ from theory.mean_field import MeanField
 from theory.radial import RadialBall
 from theory.run import CONTACT_LIMIT, NotApplicable, Run
 
-__all__ = ["density"]
+__all__ = ["deciles", "density"]
 
 CELLS, SHELLS = 240, 96  # of the mean-field solver; its error is below 1e-4 of the cumulative distribution
 ALLOWANCE_LIMIT = 0.05  # of a probability; a law that allows for more says nothing
@@ -52,13 +52,17 @@ def density(run: Run, rng: int | np.random.Generator) -> Law:
     box. For mean-field laws see `_finite_n`. A step so long that the law would have to allow for ALLOWANCE_LIMIT leaves it
     untested, unless the deviation is GROSS.
     """
-    beta = run.constant("beta")
-    references = _references(run, beta, rng)
-    inside = ~run.on_wall()  # the atom of projection is an artefact: the law is tested on the particles off the wall
-    share = np.maximum(inside.mean(-1), 1 / run.n_particles)
-    laws = [law for reference in references for law in _compared(run, reference, inside, share, len(references) > 1)]
+    laws = [law for group in deciles(run, rng) for law in group]
     worst = min(laws, key=lambda law: law.p_value)
     return worst._replace(p_value=min(1.0, len(laws) * worst.p_value))
+
+
+def deciles(run: Run, rng: int | np.random.Generator) -> list[list[Law]]:
+    """The deviation at each decile of the law, of one number of the particles (position, radius), or of each coordinate."""
+    references = _references(run, run.constant("beta"), rng)
+    inside = ~run.on_wall()  # the atom of projection is an artefact: the law is tested on the particles off the wall
+    share = np.maximum(inside.mean(-1), 1 / run.n_particles)
+    return [_compared(run, reference, inside, share, len(references) > 1) for reference in references]
 
 
 def _compared(run: Run, law: _Reference, inside: NDArray[np.bool_], share: FloatArray, several: bool) -> list[Law]:
