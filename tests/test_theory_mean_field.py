@@ -564,6 +564,18 @@ def test_newton_by_factorisation_and_by_gmres_agree(monkeypatch):
     assert field.stability(krylov.rho) == pytest.approx(exact, abs=1e-6)
 
 
+def test_a_step_of_the_potential_far_above_the_rest_is_no_obstacle():
+    """A barrier of 10^4 holds particles as a wall does, to round-off of its own height."""
+    barrier = MeanField(lambda x: np.where(abs(x) < 0.5, 0.0, 1e4), lambda r: -r, 10.0, np.linspace(-1, 1, 101))
+    walls = MeanField(None, lambda r: -r, 10.0, np.linspace(-0.5, 0.5, 51))
+    inside = slice(25, 75)
+    state, flow = barrier.stationary(), barrier.flow(np.full(100, 0.5), [1.0], tol=1e-5)
+    assert state.converged
+    np.testing.assert_allclose(state.rho[inside], walls.stationary().rho, rtol=1e-8)
+    assert barrier.mesh.integral(state.rho[inside]) > 1 - 1e-12
+    assert (np.diff(flow.free_energy) <= 0).all()
+
+
 def test_slow_convergence_is_reported():
     field = log_gas(120, beta=500.0)
     state = field.stationary(n_iterations=1)

@@ -183,13 +183,16 @@ class _Adaptive:
     def _extrapolate(self, state: _State, dt: float) -> tuple[FloatArray, float]:
         """The density after dt to third order, and its L1 distance to that of second order."""
         one, two, three = (self._substeps(state, dt, number) for number in (1, 2, 3))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             logs = [np.log(rho) for rho in (one, two, three)]
             second = np.exp(3 * logs[2] - 2 * logs[1])
             third = np.exp(4.5 * logs[2] - 4 * logs[1] + 0.5 * logs[0])
         faint = np.minimum(np.minimum(one, two), three) < TINY
-        second, third = (self._normalised(np.where(faint, three, rho)) for rho in (second, third))
-        return third, self.field.mesh.integral(np.abs(third - second))
+        second, third = np.where(faint, three, second), np.where(faint, three, third)
+        if not (np.isfinite(second).all() and np.isfinite(third).all()):
+            return three, np.inf
+        third = third / self.field.mesh.integral(third)
+        return third, self.field.mesh.integral(np.abs(third - second / self.field.mesh.integral(second)))
 
     def _substeps(self, state: _State, dt: float, number: int) -> FloatArray:
         """`number` implicit steps, each in the potential at its beginning."""
@@ -201,9 +204,6 @@ class _Adaptive:
             for axis in range(len(hops))[:: 1 if self.forward else -1]:
                 rho = self.field.lines[axis].step(rho, hops[axis], dt / number)
         return rho
-
-    def _normalised(self, rho: FloatArray) -> FloatArray:
-        return rho / self.field.mesh.integral(rho)
 
     def _round_off(self, state: _State) -> float:
         size = np.abs(state.u) + np.abs(self.field.external) + np.abs(np.log(np.maximum(state.rho, TINY))) / self.field.beta

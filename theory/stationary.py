@@ -59,11 +59,15 @@ class _Point(NamedTuple):
     rho: FloatArray
     error: FloatArray
     free_energy: float
-    scale: float
+    size: float
 
     @property
     def residual(self) -> float:
         return float(np.abs(self.error).max())
+
+    def settled(self, tol: float) -> bool:
+        """Whether the residual is below tol in units of the energies, or round-off of the highest potential."""
+        return self.residual <= tol * self.size + 8 * np.finfo(float).eps * float(np.abs(self.u).max())
 
 
 def solve(field: MeanField, u: FloatArray, tol: float, n_iterations: int) -> Stationary:
@@ -73,22 +77,22 @@ def solve(field: MeanField, u: FloatArray, tol: float, n_iterations: int) -> Sta
     """
     tol, n_iterations = positive(tol, "tol"), count(n_iterations, "n_iterations")
     point, pace, steps = _point(field, u), np.inf, 0
-    while point.residual > tol * point.scale and steps < n_iterations:
+    while not point.settled(tol) and steps < n_iterations:
         direction = _direction(field, point, pace)
         size, point = _search(field, point, direction)
         pace = pace * 2 * size if size else min(pace, 16.0) / 8
         pace = np.inf if pace > FAST else pace
         steps += 1
     _, multiplier = euler_lagrange(field, point.rho)
-    return Stationary(point.rho, point.residual, multiplier, steps, point.free_energy, point.residual <= tol * point.scale)
+    return Stationary(point.rho, point.residual, multiplier, steps, point.free_energy, point.settled(tol))
 
 
 def _point(field: MeanField, u: FloatArray) -> _Point:
     rho = field.gibbs(u)
     potential = field.external + field.convolve(rho)
     error = u - potential
-    scale = 1 + field.mesh.integral(rho * np.abs(potential))
-    return _Point(u, rho, error - field.mesh.integral(rho * error), field.energy_in(rho, potential), scale)
+    size = 1 + field.mesh.integral(rho * np.abs(potential))
+    return _Point(u, rho, error - field.mesh.integral(rho * error), field.energy_in(rho, potential), size)
 
 
 def _search(field: MeanField, point: _Point, direction: FloatArray) -> tuple[float, _Point]:
