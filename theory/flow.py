@@ -112,9 +112,9 @@ def run(
 
 
 def _state(field: MeanField, t: float, rho: FloatArray) -> _State:
-    u = field._potential(rho)
+    u = field.unchecked_potential(rho)
     hops = [line.hops(u) for line in field.lines]
-    return _State(t, field.energy_in(rho, u), field._dissipation(rho, u, hops), rho, u, hops)
+    return _State(t, field.energy_in(rho, u), field.dissipation_in(rho, u, hops), rho, u, hops)
 
 
 class _Fixed:
@@ -136,7 +136,7 @@ class _Fixed:
         """The implicit step along one axis, by iteration; half as far each time that the change grows, for stiff interactions."""
         line, new, share, last = self.field.lines[axis], rho, 1.0, np.inf
         for _ in range(ITERATIONS):
-            hops = line.hops(self.field._potential((rho + new) / 2))
+            hops = line.hops(self.field.unchecked_potential((rho + new) / 2))
             found = line.step(rho, hops, dt)
             change = self.field.mesh.integral(np.abs(found - new))
             if change < SETTLED:
@@ -199,7 +199,7 @@ class _Adaptive:
         rho, hops = state.rho, state.hops
         for k in range(number):
             if k:
-                u = self.field._potential(rho)
+                u = self.field.unchecked_potential(rho)
                 hops = [line.hops(u) for line in self.field.lines]
             for axis in range(len(hops))[:: 1 if self.forward else -1]:
                 rho = self.field.lines[axis].step(rho, hops[axis], dt / number)

@@ -88,12 +88,12 @@ class MeanField:
 
     def potential(self, rho: ArrayLike) -> FloatArray:
         """U = V + g * rho, averaged over each cell, (shape); one convolution."""
-        return self._potential(self.density(rho))
+        return self.unchecked_potential(self.density(rho))
 
     def free_energy(self, rho: ArrayLike) -> float:
         """F(rho), exact for the piecewise constant density."""
         rho = self.density(rho)
-        return self.energy_in(rho, self._potential(rho))
+        return self.energy_in(rho, self.unchecked_potential(rho))
 
     def dissipation(self, rho: ArrayLike) -> float:
         """-dF/dt of the semi-discrete flow, at least 0: the finite-volume form of int rho |grad(U + log(rho)/beta)|^2.
@@ -101,13 +101,13 @@ class MeanField:
         Infinite where an empty cell touches a filled one.
         """
         rho = self.density(rho)
-        u = self._potential(rho)
-        return self._dissipation(rho, u, [line.hops(u) for line in self.lines])
+        u = self.unchecked_potential(rho)
+        return self.dissipation_in(rho, u, [line.hops(u) for line in self.lines])
 
     def rate(self, rho: ArrayLike) -> FloatArray:
         """d rho / dt (shape) of the semi-discrete flow, for solvers of ordinary differential equations; mass and sign are not checked."""
         rho = finite(rho, "rho").reshape(self.mesh.shape)
-        u = self._potential(rho)
+        u = self.unchecked_potential(rho)
         return np.add.reduce([line.gain(line.flux(rho, line.hops(u))) for line in self.lines]) / self.mesh.volume
 
     def evolve(self, rho: ArrayLike, t: float, *, tol: float = 1e-4, n_steps: int | None = None) -> FloatArray:
@@ -218,14 +218,16 @@ class MeanField:
         """g * rho, (shape), for cell values of any sign."""
         return np.zeros(self.mesh.shape) if self.convolution is None else self.convolution(rho)
 
-    def _potential(self, rho: FloatArray) -> FloatArray:
+    def unchecked_potential(self, rho: FloatArray) -> FloatArray:
+        """`potential` of cell values that need not be a density."""
         return self.external + self.convolve(rho)
 
     def energy_in(self, rho: FloatArray, u: FloatArray) -> float:
         """F(rho) for its potential u."""
         return self.mesh.integral(rho * (self.external + u) / 2 + xlogy(rho, rho) / self.beta)
 
-    def _dissipation(self, rho: FloatArray, u: FloatArray, hops: Sequence[Hops]) -> float:
+    def dissipation_in(self, rho: FloatArray, u: FloatArray, hops: Sequence[Hops]) -> float:
+        """-dF/dt for its potential u and the rates in it."""
         with np.errstate(divide="ignore", invalid="ignore"):
             mu = u + np.log(rho) / self.beta
             losses = [(line.flux(rho, hop), line.rise(mu)) for line, hop in zip(self.lines, hops)]
@@ -234,4 +236,4 @@ class MeanField:
 
 def _mesh(mesh: Any) -> Any:
     """A mesh as it is; anything else as the edges of an interval."""
-    return mesh if hasattr(mesh, "axes") else Interval(mesh)
+    return mesh if hasattr(mesh, "convolution") else Interval(mesh)

@@ -89,7 +89,7 @@ def solve(field: MeanField, u: FloatArray, tol: float, n_iterations: int) -> Sta
 
 def _point(field: MeanField, u: FloatArray) -> _Point:
     rho = field.gibbs(u)
-    potential = field.external + field.convolve(rho)
+    potential = field.unchecked_potential(rho)
     error = u - potential
     size = 1 + field.mesh.integral(rho * np.abs(potential))
     return _Point(u, rho, error - field.mesh.integral(rho * error), field.energy_in(rho, potential), size)
@@ -169,7 +169,7 @@ def stability(field: MeanField, rho: FloatArray) -> float:
 def euler_lagrange(field: MeanField, rho: FloatArray) -> tuple[float, float]:
     """Largest |U + log(rho)/beta - multiplier| over the cells that hold mass, and the multiplier, for any density (shape)."""
     inside = rho > 1e-290  # below, the density underflows and its logarithm says nothing
-    total = np.where(inside, field.external + field.convolve(rho) + np.log(np.where(inside, rho, 1.0)) / field.beta, 0.0)
+    total = np.where(inside, field.unchecked_potential(rho) + np.log(np.where(inside, rho, 1.0)) / field.beta, 0.0)
     multiplier = field.mesh.integral(rho * total)
     return float(np.abs(total - multiplier)[inside].max()), multiplier
 
