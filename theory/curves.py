@@ -6,7 +6,8 @@ Most figures are one picture, `compared`: measured points with intervals beside 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ __all__ = [
     "histogram",
     "mean_error",
     "named",
+    "quantiles",
 ]
 
 Scale = Literal["linear", "semilogx", "semilogy", "loglog"]
@@ -105,6 +107,7 @@ def histogram(
     label: str = "theory",
     x_name: str = "position",
     y_name: str = "density",
+    scale: Literal["linear", "semilogy"] = "linear",
 ) -> xr.Dataset:
     """Densities in the cells of edges (m + 1,) beside a law on a grid: on the line, along the radius, of eigenvalues.
 
@@ -126,7 +129,7 @@ def histogram(
     if atom is not None:
         variables |= {f"atom_{name}": ((), float(number), {"long_name": f"atom, {name}"}) for name, number in atom._asdict().items()}
     coords = {"edge": ("edge", edges, named(x_name)), "grid": ("grid", grid, named(x_name))}
-    return xr.Dataset(variables, coords, {"figure": "histogram", "label": label})
+    return xr.Dataset(variables, coords, {"figure": "histogram", "label": label, "scale": scale})
 
 
 def cumulative(samples: ArrayLike, x: ArrayLike, cdf: ArrayLike, *, x_name: str = "position") -> xr.Dataset:
@@ -136,8 +139,17 @@ def cumulative(samples: ArrayLike, x: ArrayLike, cdf: ArrayLike, *, x_name: str 
         raise ValueError(f"samples must be (chain, ...), x and cdf of one shape, got {samples.shape}, {x.shape}, {law.shape}")
     below = np.array([np.searchsorted(np.sort(chain, axis=None), x, side="right") / chain.size for chain in samples])
     mean, error = mean_error(below)
-    names: dict[str, Any] = {"x_name": x_name, "y_name": "cumulative distribution, measured less law"}
+    names: dict[str, Any] = {"x_name": x_name, "y_name": "measured less predicted probability"}
     return compared(x, mean - law, error=error, law=np.zeros(x.shape), style="line", series=("particles",), **names)
+
+
+def quantiles(x: ArrayLike, quantile: Callable[[FloatArray], ArrayLike]) -> xr.Dataset:
+    """Sorted points x (n,) or (n, 1) on the line, as of a ground state, against the law's quantiles of (k - 1/2)/n: on the diagonal."""
+    points = finite(x, "x")
+    if points.ndim not in (1, 2) or points.size != len(points):
+        raise ValueError(f"x must be points on the line, (n,) or (n, 1), got shape {points.shape}")
+    places = axis(quantile((np.arange(points.size) + 0.5) / max(points.size, 1)), "quantile")
+    return compared(places, np.sort(points.ravel()), law=places, series=("particles",), x_name="quantile of the law", y_name="position")
 
 
 def density_deciles(
@@ -196,7 +208,7 @@ def across(parameter: ArrayLike, tables: Sequence[xr.Dataset], law: str, *, x_na
     return compared(x[order], measured, error=error, law=predicted, band=ends, x_name=x_name, y_name=law.replace("_", " "), scale=scale)
 
 
-def gram_spectrum(eigenvalues: ArrayLike, law: Any, *, bins: int = 60) -> xr.Dataset:
+def gram_spectrum(eigenvalues: ArrayLike, law: Any, *, bins: int = 60, scale: Literal["linear", "semilogy"] = "linear") -> xr.Dataset:
     """Eigenvalues (matrix, n) or (n,) beside `MarchenkoPastur` or `PenningtonWorah`; those that are zero are the atom.
 
     Densities have mass 1 - atom; eigenvalues beyond 1.15 times the law's upper edge (a mean of the features adds one) are left out.
@@ -211,7 +223,8 @@ def gram_spectrum(eigenvalues: ArrayLike, law: Any, *, bins: int = 60) -> xr.Dat
     grid = edge * np.sin(np.linspace(0, np.pi / 2, 402)[1:-1]) ** 2
     share, error = mean_error(zero.mean(1))
     atom = Atom(0.0, float(share), float(error), law.atom)
-    names: dict[str, Any] = {"label": type(law).__name__, "x_name": "eigenvalue", "y_name": "spectral density"}
+    name = re.sub("(?<=[a-z])(?=[A-Z])", "-", type(law).__name__)
+    names: dict[str, Any] = {"label": name, "scale": scale, "x_name": "eigenvalue", "y_name": "spectral density"}
     return histogram(edges, mean_error(np.array(filled)), grid, law.density(grid), atom=atom, **names)
 
 

@@ -151,9 +151,11 @@ def plot_dissipation(dataset: xr.Dataset, *, ax: Sequence[Axes] | None = None) -
         raise ValueError(f"dataset must hold at least two steps, got {len(t)}")
     left, right = panels(2, ax, size=(7.5, 3.2))
     rate, finite_loss = -np.diff(energy) / np.diff(t), np.where(np.isfinite(loss), loss, np.nan)
-    left.semilogy(t, finite_loss, color="black", lw=1.3, label="dissipation $D$")
-    left.plot((t[1:] + t[:-1]) / 2, rate, ls="none", marker="o", ms=4, color=GOOD, label=r"$-\mathrm{d}F/\mathrm{d}t$ of the steps")
-    left.set(xlabel=label(dataset["t"]), ylabel="dissipation")
+    left.semilogy(t, finite_loss, color="black", lw=1.2, zorder=3, label="dissipation $D$")
+    left.plot(
+        (t[1:] + t[:-1]) / 2, rate, ls="none", marker="o", ms=5, color=GOOD, alpha=0.5, label=r"$-\mathrm{d}F/\mathrm{d}t$ of the steps"
+    )
+    left.set(xlabel=label(dataset["t"]), ylabel=label(dataset["dissipation"]))
     legend(left)
     lost = energy[0] - energy[-1]
     right.axhline(0.0, color="black", lw=1)

@@ -22,15 +22,17 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GOOD, BAD = COLOURS[:2]
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 SMALL = 9  # points, of legends and notes
+MARKS = 8  # on a logarithmic axis
+WIDTH = 64  # characters of a line of the legend
 SCALES = {"linear": ("linear", "linear"), "semilogx": ("log", "linear"), "semilogy": ("linear", "log"), "loglog": ("log", "log")}
 
 
-def axes(ax: Axes | None) -> Any:
-    """The given Axes, or those of a new figure."""
-    return panels(1, None if ax is None else [ax])[0]
+def axes(ax: Axes | None, *, size: tuple[float, float] = (5.0, 3.6)) -> Any:
+    """The given Axes, or those of a new figure of this size in inches."""
+    return panels(1, None if ax is None else [ax], size=size)[0]
 
 
-def panels(number: int, given: Any, *, size: tuple[float, float] = (5.0, 3.4)) -> Any:
+def panels(number: int, given: Any, *, size: tuple[float, float]) -> Any:
     """The given `number` of Axes, or those of a new figure, side by side; ValueError for another number."""
     if given is not None:
         if np.size(given) != number:
@@ -55,17 +57,19 @@ def label(variable: xr.DataArray) -> str:
 
 
 def legend(ax: Axes) -> None:
-    """A legend of what has a label, if anything has."""
-    if ax.get_legend_handles_labels()[1]:
-        ax.legend(frameon=False, fontsize=SMALL)
+    """A legend above the axes, where it hides nothing, of what has a label, if anything has."""
+    names = ax.get_legend_handles_labels()[1]
+    if names:
+        columns = max(1, WIDTH // (max(len(name) for name in names) + 8))
+        ax.legend(frameon=False, fontsize=SMALL, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=min(columns, len(names)))
 
 
 def plot_compared(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """A Dataset of `curves.compared`: measured series with their intervals, laws with their bands."""
     require(dataset, "compared")
     ax = axes(ax)
-    for name, scale in zip(("x", "y"), SCALES[dataset.attrs["scale"]]):
-        getattr(ax, f"set_{name}scale")(scale)
+    horizontal, vertical = SCALES[dataset.attrs["scale"]]
+    ax.set(xscale=horizontal, yscale=vertical)
     names = [str(name) for name in dataset["series"].values]
     for k, name in enumerate(names):
         row = [dataset[part].values[k] for part in ("measured", "low", "high")]
@@ -74,6 +78,7 @@ def plot_compared(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         row = [dataset[part].values[k] for part in ("law", "law_low", "law_high")]
         _law(ax, dataset["grid"].values, row, k, name, names.index(name) if name in names else None)
     ax.set(xlabel=label(dataset["x"]), ylabel=label(dataset["measured"]))
+    _plain_ticks(ax, dataset["x"].values)
     legend(ax)
     return ax
 
@@ -87,11 +92,27 @@ def plot_histogram(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.plot(dataset["grid"], dataset["law"], color="black", lw=1.3, label=dataset.attrs["label"])
     law, seen = (part[np.isfinite(part)] for part in (dataset["law"].values, value + 2 * np.nan_to_num(error)))
     top = max(seen.max(initial=0.0), min(law.max(initial=0.0), 1.3 * seen.max(initial=0.0)))
-    ax.set(xlabel=label(dataset["edge"]), ylabel=label(dataset["measured"]), ylim=(0, 1.08 * top or 1.0))
+    low = law[law > 0].min(initial=top / 1000) / 2 if dataset.attrs["scale"] == "semilogy" else 0.0
+    ax.set(xlabel=label(dataset["edge"]), ylabel=label(dataset["measured"]), yscale=SCALES[dataset.attrs["scale"]][1])
+    ax.set_ylim(max(low, top / 1e4), 1.08 * top or 1.0)
     if "atom_place" in dataset:
         _atom(ax, *(float(dataset[f"atom_{name}"]) for name in ("place", "measured", "error", "predicted")))
     legend(ax)
     return ax
+
+
+def _plain_ticks(ax: Axes, x: FloatArray) -> None:
+    """On logarithmic axes: marks at the few measured x, and plain numbers where y spans less than two decades."""
+    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+
+    low, high = ax.get_ylim()
+    if ax.get_yscale() == "log" and high < 100 * low:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        ax.yaxis.set_minor_formatter("")
+    if ax.get_xscale() == "log" and len(x) <= MARKS:
+        ax.set_xticks(x, [f"{value:g}" for value in x])
+        ax.xaxis.set_minor_locator(NullLocator())
 
 
 def cells(ax: Axes, edges: FloatArray, value: FloatArray, error: FloatArray, colour: str, *, label: str | None = None) -> None:
@@ -106,10 +127,21 @@ def _points(ax: Axes, x: FloatArray, row: Sequence[FloatArray], k: int, name: st
     """Markers with bars; where only a lower bound is known, an arrow on it."""
     y, low, high = row
     colour, marker = COLOURS[k % len(COLOURS)], MARKERS[k % len(MARKERS)]
-    known, bound = np.isfinite(y), np.isposinf(y) & np.isfinite(low)
-    ends = [np.where(np.isfinite(gap), np.maximum(gap, 0), 0) for gap in (np.where(known, y - low, 0), np.where(known, high - y, 0))]
-    style: dict[str, Any] = {"color": colour, "marker": marker, "ms": 5, "mec": "white", "mew": 0.5, "capsize": 2, "zorder": 3}
-    ax.errorbar(x, np.where(known, y, np.nan), yerr=ends, ls="none", lw=1.2, label=name, **style)
+    bound, known = np.isposinf(y) & np.isfinite(low), np.where(np.isfinite(y), y, np.nan)
+    ends = [np.where(np.isfinite(gap), np.maximum(gap, 0), 0) for gap in (known - low, high - known)]
+    ax.errorbar(
+        x,
+        known,
+        yerr=ends,
+        ls="none",
+        color=colour,
+        marker=marker,
+        ms=5,
+        mfc=colour if k == 0 else "none",
+        elinewidth=1,
+        capsize=2.5,
+        label=name,
+    )
     if bound.any():
         ax.plot(x[bound], low[bound], ls="none", marker=r"$\uparrow$", color=colour, ms=9, zorder=3)
 

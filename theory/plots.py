@@ -15,9 +15,11 @@ from numpy.typing import ArrayLike
 
 from theory import curves
 from theory.arrays import finite
+from theory.configurations import plot_configuration
 from theory.course_laws import R_HAT_LIMIT
 from theory.field_plots import plot_bifurcation, plot_density_map, plot_dissipation, plot_flow, plot_snapshots, plot_states
 from theory.panels import BAD, COLOURS, GOOD, axes, legend, plot_compared, plot_histogram
+from theory.report import ESS_LIMIT
 from theory.spectrum_estimate import marginal_profile
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "plot_bifurcation",
     "plot_check",
     "plot_compared",
+    "plot_configuration",
     "plot_density",
     "plot_density_map",
     "plot_dissipation",
@@ -44,13 +47,13 @@ __all__ = [
 FIGURES: dict[str, Callable[..., Any]] = {
     "bifurcation": plot_bifurcation,
     "compared": plot_compared,
+    "configuration": plot_configuration,
     "density_map": plot_density_map,
     "flow": plot_flow,
     "histogram": plot_histogram,
     "states": plot_states,
 }
 CLIP = 10  # standard errors beyond which a deviation is drawn as so many
-ESS_LIMIT = 100  # effective samples below which standard errors are rough
 
 
 def draw(dataset: xr.Dataset, *, ax: Any = None) -> Any:
@@ -116,8 +119,8 @@ def plot_check(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
     Rules without statistics have a dot or a cross at 0. The p-value is followed by the one corrected for the number of laws.
     """
-    ax = axes(ax)
     names = [str(name) for name in check["law"].values]
+    ax = axes(ax, size=(6.5, 1.3 + 0.28 * len(names)))
     passed = check["passed"].values.astype(bool)
     z = np.where(np.isnan(check["p_value"].values), 0.0, np.clip(check["z"].fillna(0.0).values, -CLIP, CLIP))
     rows = np.arange(len(names))[::-1]
@@ -134,8 +137,8 @@ def plot_check(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     right = ax.secondary_yaxis("right")
     right.set_yticks(rows, [_p_values(*pair) for pair in zip(check["p_value"].values, check["p_corrected"].values)])
     right.tick_params(length=0)
-    ax.set_title("p (corrected)", loc="right", fontsize="medium")
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, borderaxespad=0.2, handletextpad=0.2)
+    ax.text(1.02, 1.02, "p (corrected)", transform=ax.transAxes)
+    legend(ax)
     return ax
 
 
@@ -152,6 +155,8 @@ def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     top = max(1.1, 1 + 1.3 * (r_hat.max(initial=1.0) - 1))
     ax.axhspan(R_HAT_LIMIT, 2 * top, color=BAD, alpha=0.15, lw=0)
     ax.axvspan(left / 2, ESS_LIMIT, color="black", alpha=0.1, lw=0)
+    ax.text(0.98, R_HAT_LIMIT, "not mixed", va="bottom", ha="right", transform=ax.get_yaxis_transform())
+    ax.text(ESS_LIMIT, 0.02, "rough errors ", va="bottom", ha="right", rotation=90, transform=ax.get_xaxis_transform())
     if not known:
         ax.text(0.5, 0.5, "nothing whose R-hat is a number", ha="center", transform=ax.transAxes)
     ax.set(xscale="log", xlim=(left, right), ylim=(min(0.99, r_hat.min(initial=1.0) - 0.005), top))
@@ -163,7 +168,8 @@ def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 def _course(series: xr.DataArray, check: xr.Dataset, law: str, name: str, ax: Axes | None) -> Axes:
     """A series (chain, step) of every chain, with the prediction of a law and two of its uncertainties."""
     ax = axes(ax)
-    ax.plot(series["step"], series.transpose("step", "chain"), lw=0.8, alpha=0.7)
+    for k, chain in enumerate(series.transpose("chain", "step").values):
+        ax.plot(series["step"], chain, color=COLOURS[k % len(COLOURS)], lw=0.7, alpha=0.7)
     if law in check["law"].values:
         row = check.sel(law=law)
         low, high = (float(row["predicted"] + k * 2 * row["uncertainty"]) for k in (-1, 1))
