@@ -1,0 +1,309 @@
+"""Particles without noise against the equilibrium measures of `theory`: how their distance falls as they become more.
+
+A ground state is the same from any start up to defects, so nothing is random but the start, and slopes are read off without an interval:
+what keeps them from the rate are the next powers of n, for which the stated tolerances allow. Every rate is refused to a wrong law, the
+distance to which stays. The rates:
+
+- transport W_p: particles are points of a lattice of spacing n^(-1/dim) that bends slowly, and no n points do better (Zador 1982);
+- energy distance: n^(-(dim+1)/(2 dim)), the smallest that n points can have (Beck 1984; on spheres Stolarsky 1973), where independent
+  points have n^(-1/2);
+- averages of smooth functions: the energy of the lattice itself, n^(s/dim) in n H_N, moves the density by n^(-1 + s/dim) (Petrache &
+  Serfaty 2017). It is the larger one on the line for s > 0; where s <= 0 the normalisation n - 1 leaves 1/n.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from scipy.special import zeta
+
+from particles import Ball, External, FullSpace, Langevin, Quadratic, Riesz, simulate
+from theory.convergence import extrapolate, fit_rate
+from theory.equilibrium import CoulombBall, RieszBall, Semicircle
+from theory.hard_wall import Arcsine, WallBall, WallSphere
+from theory.lattices import lattice
+from theory.radial_equilibrium import radial_equilibrium
+from theory.riesz_means import mean_over_sphere
+from theory.transport import wasserstein
+
+KAPPA, STRENGTH, WALL = 1.3, 0.7, 1.4
+
+
+def quartic(s, strength=STRENGTH, power=4):
+    """Equilibrium in the plane in the trap r^power/power."""
+    return radial_equilibrium(lambda r: r**power / power, dim=2, s=s, strength=strength, derivative=lambda r: r ** (power - 1))
+
+
+def squares(omega):
+    return (omega**2).sum(-1)
+
+
+QUARTIC = External(lambda w: squares(w) ** 2 / 4, lambda w: squares(w)[..., None] * w, name="quartic")
+
+
+@dataclass(frozen=True)
+class Gas:
+    """A law, the energy and the domain of its particles, (step size, number of steps, drift cap) of the descent, and wrong laws."""
+
+    law: Any
+    energy: Any
+    domain: Any
+    stages: Callable[[int], tuple[tuple[float, int, float | None], ...]]
+    wrong: tuple[Any, ...]
+
+
+def trapped(law, *wrong, last=lambda n: (0.03, 300, None)):
+    """A gas in the quadratic trap; wrong strengths (a half forgotten) and temperatures are those of other radii."""
+    s = law.s
+    start = () if law.dim == 1 else ((0.05, 200, 0.05),)
+    energy = Quadratic(KAPPA) + Riesz(s, STRENGTH)
+    return Gas(law, energy, FullSpace(law.dim), lambda n: (*start, last(n)), (*wrong, replace(law, strength=STRENGTH / 2)))
+
+
+def walled(law, *wrong, last):
+    start = () if law.dim == 1 else ((0.05, 300, 0.05),)
+    return Gas(law, Riesz(law.s, STRENGTH), Ball(WALL, law.dim), lambda n: (*start, last(n)), wrong)
+
+
+GASES = {
+    "log, line": trapped(
+        Semicircle(KAPPA, STRENGTH), RieszBall(KAPPA, STRENGTH, 1, 0.3), last=lambda n: (1 / (KAPPA * n), 12 * n, None)
+    ),
+    "-0.5, line": trapped(
+        RieszBall(KAPPA, STRENGTH, 1, -0.5), RieszBall(KAPPA, STRENGTH, 1, -0.2), last=lambda n: (0.05, 400, None)
+    ),
+    "0.5, line": trapped(
+        RieszBall(KAPPA, STRENGTH, 1, 0.5), RieszBall(KAPPA, STRENGTH, 1, 0.0), last=lambda n: (2 / n**1.5, int(1.5 * n**1.5), None)
+    ),
+    "log, interval": walled(
+        Arcsine(WALL, STRENGTH, 1, 0.0), WallBall(WALL, STRENGTH, 1, 0.3), WallBall(WALL, STRENGTH, 1, -0.3),
+        last=lambda n: (1 / n**2, 2 * n**2, None),
+    ),
+    "Coulomb, plane": trapped(CoulombBall(KAPPA, STRENGTH, 2), RieszBall(KAPPA, STRENGTH, 2, 0.5)),
+    "1, plane": trapped(RieszBall(KAPPA, STRENGTH, 2, 1.0), RieszBall(KAPPA, STRENGTH, 2, 0.5)),
+    "Coulomb, space": trapped(CoulombBall(KAPPA, STRENGTH, 3), RieszBall(KAPPA, STRENGTH, 3, 1.5)),
+    "2, space": trapped(RieszBall(KAPPA, STRENGTH, 3, 2.0), RieszBall(KAPPA, STRENGTH, 3, 1.5)),
+    "Coulomb, quartic": Gas(
+        quartic(0.0), QUARTIC + Riesz("coulomb", STRENGTH), FullSpace(2), lambda n: ((0.05, 300, 0.05), (0.05, 400, None)),
+        (quartic(0.0, power=6), quartic(0.0, STRENGTH / 2), CoulombBall(KAPPA, STRENGTH, 2)),
+    ),
+    "1, quartic": Gas(
+        quartic(1.0), QUARTIC + Riesz(1.0, STRENGTH), FullSpace(2), lambda n: ((0.05, 300, 0.05), (0.35 / np.sqrt(n), 400, None)),
+        (quartic(1.0, power=8), quartic(1.0, STRENGTH / 2), quartic(0.0)),
+    ),
+    "charged disc": walled(
+        WallBall(WALL, STRENGTH, 2, 1.0), WallBall(WALL, STRENGTH, 2, 0.5), WallSphere(WALL, STRENGTH, 2, 0.0),
+        last=lambda n: (0.5 / n, 400, None),
+    ),
+    "log, sphere": walled(WallSphere(WALL, STRENGTH, 3, 0.0), WallBall(WALL, STRENGTH, 3, 2.0), last=lambda n: (0.1, 200, None)),
+    "0.5, sphere": walled(WallSphere(WALL, STRENGTH, 3, 0.5), WallBall(WALL, STRENGTH, 3, 1.5), last=lambda n: (0.1, 200, None)),
+}  # fmt: skip
+
+
+@functools.cache
+def ground_state(name, n):
+    """Particles (n, dim) at rest, from a quantile each on the line and from independent draws in more dimensions."""
+    gas = GASES[name]
+    pieces = np.linspace(0, 1, n) if name == "log, interval" else (np.arange(n) + 0.5) / n  # two particles on the walls
+    x = gas.law.quantile(pieces)[:, None] if gas.law.dim == 1 else 0.98 * gas.law.sample(n, rng=n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for step_size, n_steps, cap in gas.stages(n):
+            sampler = Langevin(step_size, np.inf, drift_cap=cap)
+            x = simulate(x, gas.energy, gas.domain, sampler, n_steps=n_steps, save_every=n_steps, rng=0)["omega"].values[0, -1]
+    return x
+
+
+def radii(x):
+    return np.linalg.norm(x, axis=1)
+
+
+@functools.cache
+def radial_nodes(law):
+    """Radii and weights of Gauss' rule in the radial probability, and E |x - y| of the law."""
+    t, weight = np.polynomial.legendre.leggauss(100)
+    r, weight = law.radial_quantile((1 + t) / 2), weight / 2
+    return r, weight, weight @ -mean_over_sphere(r[:, None], r, law.dim, -1.0) @ weight
+
+
+def energy_distance(x, law):
+    """Of the points and the law itself, the mean of |x - y| over spheres being in closed form."""
+    r, weight, within = radial_nodes(law)
+    towards = -mean_over_sphere(radii(x)[:, None], r, law.dim, -1.0) @ weight
+    return np.sqrt(2 * towards.mean() - cdist(x, x).mean() - within)
+
+
+def transport(x, law):
+    """W_2; in the plane to 2400 points of equal mass on a spiral, at least 12 for each particle: at n = 200 about 1 % off."""
+    if law.dim == 1:
+        return wasserstein(x[:, 0], law.quantile, 2)
+    k = np.arange(2400) + 0.5
+    angle = np.pi * (3 - np.sqrt(5)) * k
+    return wasserstein(x, law.radial_quantile(k / 2400)[:, None] * np.column_stack([np.cos(angle), np.sin(angle)]))
+
+
+def kolmogorov(x, law):
+    """Largest difference of the radial cumulative functions."""
+    r, n = np.sort(radii(x)), len(x)
+    cdf = law.radial_cdf(r)
+    return max(np.max(np.arange(1, n + 1) / n - cdf), np.max(cdf - np.arange(n) / n))
+
+
+def slope(name, n, distance, law):
+    return fit_rate(n, [distance(ground_state(name, k), law) for k in n]).slope
+
+
+def falls_at(rate, tolerance, name, n, distance):
+    """Distances to the law fall at the rate, those to the wrong laws do not."""
+    gas = GASES[name]
+    assert slope(name, n, distance, gas.law) == pytest.approx(rate, abs=tolerance)
+    for wrong in gas.wrong:
+        assert slope(name, n, distance, wrong) > rate + 2 * tolerance  # negative control
+
+
+LINE, CLOUD = (16, 32, 64, 128), (25, 50, 100, 200)
+
+
+@pytest.mark.parametrize("name", ["log, line", "-0.5, line", "log, interval"])
+def test_transport_on_the_line(name):
+    """1/n to the semicircle, the arcsine law and where s < 0: no energy of the lattice moves the particles farther."""
+    falls_at(-1.0, 0.05, name, LINE if name != "log, interval" else LINE[:3], transport)
+
+
+def test_transport_on_the_line_above_the_log():
+    """n^(-1 + s) for s > 0, slower than the 1/n of the best points: the particles are not those."""
+    falls_at(-0.5, 0.05, "0.5, line", (64, 128, 256), transport)
+
+
+@pytest.mark.parametrize(("name", "edge"), [("log, line", 1 / 3), ("-0.5, line", 3 / 5)])
+def test_transport_on_the_line_to_the_last_factor(name, edge):
+    """n W_2 tends to the root of int (q'^2/12 + shift^2) du, q the quantile function: a point for each piece of mass 1/n, moved by shift/n.
+
+    Log: x_k = R (1 + 3/(4 n)) q((k - 1/4)/(n + 1/2)), the places of the zeros of Hermite polynomials (Plancherel & Rotach 1929). For
+    s < 0 the radius grows by 1/((s + 2) n) as the strength is divided by n - 1. The particle at the edge adds the power `edge` of 1/n.
+    """
+    law = GASES[name].law
+    t, weight = np.polynomial.legendre.leggauss(400)
+    angle = np.pi / 2 * t
+    x, weight = law.radius * np.sin(angle), weight * np.pi / 2 * law.radius * np.cos(angle)
+    rho, u = law.density(x), law.cdf(x)
+    moved = x * 3 / 4 + (1 - 2 * u) / (4 * rho) if law.s == 0 else x / (law.s + 2)
+    predicted = np.sqrt(weight @ (1 / rho / 12 + rho * moved**2))
+    n = np.array(LINE)
+    scaled = n * [transport(ground_state(name, k), law) for k in n]
+    limit = extrapolate(1 / n, scaled, powers=(edge, 1.0)).limit
+    assert limit == pytest.approx(predicted, rel=0.003)
+    assert limit != pytest.approx(np.sqrt(weight @ (1 / rho / 12)), rel=0.02)  # negative control: each point in the middle of its piece
+
+
+PLANE = ["Coulomb, plane", "1, plane", "Coulomb, quartic", "charged disc"]
+
+
+@pytest.mark.parametrize("name", PLANE)
+def test_transport_in_the_plane(name):
+    """n^(-1/2), within 5 % of the least that n points can have where the density is constant, above it by any measure."""
+    falls_at(-0.5, 0.05, name, CLOUD[1:] if name == "charged disc" else CLOUD[:3], transport)
+    if name == "Coulomb, plane":
+        law, n = GASES[name].law, CLOUD[-1]
+        least = np.sqrt(5 / (18 * np.sqrt(3)) * np.pi * law.radius**2 / n)  # hexagonal cells (Fejes Toth 1953)
+        assert 0.99 * least < transport(ground_state(name, n), law) < 1.05 * least
+        assert transport(law.sample(n, rng=1), law) > 1.4 * least  # negative control: independent points
+
+
+@pytest.mark.parametrize("name", ["Coulomb, plane", "Coulomb, space", "Coulomb, quartic", "log, sphere", "0.5, sphere"])
+def test_energy_distance(name):
+    """n^(-(dim+1)/(2 dim)), of a sphere's dimension one less, where averages move no slower: s <= dim - 2."""
+    dim = GASES[name].law.dim - ("sphere" in name)
+    falls_at(-(dim + 1) / (2 * dim), 0.025, name, CLOUD, energy_distance)
+    independent = np.array([[energy_distance(GASES[name].law.sample(n, rng=n + i), GASES[name].law) for i in range(4)] for n in CLOUD])
+    assert fit_rate(CLOUD, independent).high > -0.6  # negative control: n^(-1/2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*PLANE, "1, quartic"])
+def test_transport_of_more_particles_in_the_plane(name):
+    falls_at(-0.5, 0.03, name, (50, 100, 200), transport)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Coulomb, plane", "Coulomb, space", "Coulomb, quartic", "log, sphere", "0.5, sphere"])
+def test_energy_distance_of_more_particles(name):
+    dim = GASES[name].law.dim - ("sphere" in name)
+    falls_at(-(dim + 1) / (2 * dim), 0.015, name, (100, 200, 400, 800), energy_distance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["1, plane", "2, space", "1, quartic"])
+def test_energy_distance_where_the_lattice_moves_the_density(name):
+    """Squared, a n^(-2 + 2 s/dim) + b n^(-1 - 1/dim) for s > dim - 2: what three n say of a fourth; a and b are positive."""
+    n, law = np.array([100.0, 200, 400, 800]), GASES[name].law
+    square = np.array([energy_distance(ground_state(name, int(k)), law) ** 2 for k in n])
+    both = np.stack([n ** (-2 + 2 * law.s / law.dim), n ** (-1 - 1 / law.dim)])
+    factors = np.linalg.lstsq((both[:, :3] / square[:3]).T, np.ones(3), rcond=None)[0]
+    assert factors.min() > 0
+    assert factors @ both[:, 3] == pytest.approx(square[3], rel=0.02)
+    for power in both:  # negative controls: either alone
+        assert square[2] * power[3] / power[2] != pytest.approx(square[3], rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [("Coulomb, plane", -1 / 2), ("1, plane", -1 / 2), ("Coulomb, quartic", -1 / 2), ("Coulomb, space", -1 / 3), ("2, space", -1 / 3)],
+)
+def test_radial_cumulative_function(name, rate):
+    """n^(-1/dim): the outermost shell is a jump."""
+    falls_at(rate, 0.06, name, (50, 100, 200, 400), kolmogorov)
+
+
+@pytest.mark.parametrize(
+    ("name", "crystal", "tolerance"),
+    [("0.5, line", None, 0.01), ("1, plane", "triangular", 0.02), ("Coulomb, space", "bcc", 0.04), ("2, space", "bcc", 0.04)],
+)
+def test_the_lattice_moves_the_second_moment(name, crystal, tolerance):
+    """<r^2> - int r^2 = n^(-1+s/dim) (strength/2) zeta_lattice(s) int rho^(1+s/dim) / (kappa (1/2 + 1/s)): what the lattice's energy adds
+    to H_N is shared by trap and repulsion as the virial says. Bodies of a few hundred particles have a surface: powers n^(-1/dim)."""
+    law = GASES[name].law
+    r, weight, _ = radial_nodes(law)
+    points = np.stack([r] + [0 * r] * (law.dim - 1), axis=-1)
+    epstein = 2 * zeta(law.s) if crystal is None else lattice(crystal, 1.0).zeta(law.s)
+    factor = STRENGTH / 2 * epstein * (law.density(points) ** (law.s / law.dim) @ weight) / (KAPPA * (1 / 2 + 1 / law.s))
+    n = np.array([32, 64, 128, 256])
+    excess = [squares(ground_state(name, k)).mean() - law.second_moment for k in n]
+    limit = extrapolate(1 / n, excess * n ** (1 - law.s / law.dim), powers=(0.5, 1.0) if law.dim < 3 else (1 / 3,)).limit
+    assert limit == pytest.approx(factor, rel=tolerance)
+    assert limit != pytest.approx(2 * factor, rel=0.3)  # negative controls: without the half, and the law without the lattice
+    assert limit != pytest.approx(0, abs=0.3 * abs(factor))
+
+
+@pytest.mark.parametrize("n", [12, 40])
+def test_circle(n):
+    """The log gas in a disc is regular on the circle: energy distance^2 = R (4/pi - (2/n) cot(pi/(2n))), about pi R/(3 n^2)."""
+    law = WallSphere(WALL, STRENGTH, 2, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        sampler = Langevin(0.1, np.inf, drift_cap=0.07)
+        run = simulate(0.9 * law.sample(n, rng=3), Riesz("coulomb", STRENGTH), Ball(WALL, 2), sampler, n_steps=1200, save_every=1200, rng=0)
+    x = run["omega"].values[0, -1]
+    np.testing.assert_allclose(radii(x), WALL, rtol=1e-12)
+    found = energy_distance(x, law) ** 2
+    assert found == pytest.approx(WALL * (4 / np.pi - 2 / n / np.tan(np.pi / (2 * n))), rel=1e-5)
+    assert found != pytest.approx(np.pi * WALL / (3 * n**2), rel=1e-5)  # negative control: the limit alone
+
+
+def test_share_of_the_particles_on_the_wall():
+    """Density depth^((s-dim)/2) in a layer of one particle's size: n^(-(s-dim+2)/(s+dim)), n^(-1/3) on the charged disc, 2/n on a line."""
+    n = (50, 100, 200, 400)
+    share = [np.mean(radii(ground_state("charged disc", k)) > WALL * (1 - 1e-9)) for k in n]
+    assert fit_rate(n, share).slope == pytest.approx(-1 / 3, abs=0.06)
+    for k in LINE[:3]:
+        assert np.sum(np.abs(ground_state("log, interval", k)) > WALL * (1 - 1e-9)) == 2
+    for name in ("log, sphere", "0.5, sphere"):  # s <= dim - 2: all of them
+        np.testing.assert_allclose(radii(ground_state(name, 100)), WALL, rtol=1e-12)
+    assert share[-1] < 0.5  # negative control
