@@ -192,8 +192,7 @@ class CoulombEquilibrium(RadialLaw):
 
     def _laplacian(self, r: FloatArray) -> FloatArray:
         """V'' + (dim - 1) V'/r, dim V'' at the origin."""
-        odd = lambda t: np.sign(t) * self._force(np.abs(t))  # noqa: E731
-        second = _slope(odd, r, self._width)
+        second = _slope(lambda t: np.sign(t) * self._force(np.abs(t)), r, self._width)
         return second + (self.dim - 1) * np.where(r > 0, self._force(r) / np.where(r > 0, r, 1.0), second)
 
     @cached_property
