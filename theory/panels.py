@@ -23,7 +23,7 @@ GOOD, BAD = COLOURS[:2]
 MARKERS, DASHES = "osD^vP", ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 SMALL = 9  # points, of legends and notes
 MARKS = 8  # on a logarithmic axis
-WIDTH = 64  # characters of a line of the legend
+WIDTH = 72  # characters of a line of the legend
 SCALES = {"linear": ("linear", "linear"), "semilogx": ("log", "linear"), "semilogy": ("linear", "log"), "loglog": ("log", "log")}
 
 
@@ -92,9 +92,9 @@ def plot_histogram(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.plot(dataset["grid"], dataset["law"], color="black", lw=1.3, label=dataset.attrs["label"])
     law, seen = (part[np.isfinite(part)] for part in (dataset["law"].values, value + 2 * np.nan_to_num(error)))
     top = max(seen.max(initial=0.0), min(law.max(initial=0.0), 1.3 * seen.max(initial=0.0)))
-    low = law[law > 0].min(initial=top / 1000) / 2 if dataset.attrs["scale"] == "semilogy" else 0.0
+    bottom = max(law[law > 0].min(initial=top / 1000) / 2, top / 10_000) if dataset.attrs["scale"] == "semilogy" else 0.0
     ax.set(xlabel=label(dataset["edge"]), ylabel=label(dataset["measured"]), yscale=SCALES[dataset.attrs["scale"]][1])
-    ax.set_ylim(max(low, top / 1e4), 1.08 * top or 1.0)
+    ax.set_ylim(bottom, 1.08 * top or 1.0)
     if "atom_place" in dataset:
         _atom(ax, *(float(dataset[f"atom_{name}"]) for name in ("place", "measured", "error", "predicted")))
     legend(ax)

@@ -152,7 +152,7 @@ def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
         ax.plot(row["ess"], row["r_hat"], color=COLOURS[k % 6], marker="osD^vP"[k % 6], ls="none", ms=8, label=words)
     ess, r_hat = (check[name].values[np.isfinite(check[name].values)] for name in ("ess", "r_hat"))
     left, right = min(ESS_LIMIT / 3, ess.min(initial=np.inf) / 2), 3 * max(ESS_LIMIT, ess.max(initial=0.0))
-    top = max(1.1, 1 + 1.3 * (r_hat.max(initial=1.0) - 1))
+    top = 1 + max(1.5 * (R_HAT_LIMIT - 1), 1.3 * (r_hat.max(initial=1.0) - 1))
     ax.axhspan(R_HAT_LIMIT, 2 * top, color=BAD, alpha=0.15, lw=0)
     ax.axvspan(left / 2, ESS_LIMIT, color="black", alpha=0.1, lw=0)
     ax.text(0.98, R_HAT_LIMIT, "not mixed", va="bottom", ha="right", transform=ax.get_yaxis_transform())
