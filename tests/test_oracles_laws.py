@@ -273,7 +273,7 @@ def test_report_of_a_tuned_run(energy, domain, expected):
     start = np.linspace(0.1, 0.4, 5)[:, None] + np.zeros((40, 1, 1))
     run = simulate(start, energy, domain, HMC(0.02, 4.0, n_leapfrog=6, tune=100), n_steps=500, save_every=10, rng=1)
     table = report.check(run)
-    assert set(table["law"].values) == expected
+    assert set(table["law"].values) > expected
     assert bool(table["passed"].all())  # alpha 1e-3 together
     told = run.assign_attrs(sampler=run.attrs["sampler"].replace('"beta": 4.0', '"beta": 5.0'))
     assert told.attrs["sampler"] != run.attrs["sampler"]

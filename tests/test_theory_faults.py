@@ -50,7 +50,7 @@ class Kind:
     def moves(self, beta=None, step_size=None):
         beta, step_size = beta or self.beta, step_size or self.step_size
         if self.sampler == "langevin":
-            return Langevin(step_size, beta, scheme=self.scheme, drift_cap=0.1)
+            return Langevin(step_size, beta, scheme=self.scheme, drift_cap=0.2)
         tune = self.n_steps // 8
         return MALA(step_size, beta, tune=tune) if self.sampler == "mala" else HMC(step_size, beta, n_leapfrog=5, tune=tune)
 

@@ -12,7 +12,7 @@ from scipy.special import gammainc, gammaincinv, ndtr, ndtri
 
 from theory.arrays import FloatArray
 from theory.chains import effective_sample_size, mean_and_error
-from theory.ensembles import sample_log_gas
+from theory.ensembles import sample_log_gas, sample_wall_gas
 from theory.forces import displacement, external, interaction, riesz_potential, step_heat
 from theory.ginibre import ginibre_radial_cdf
 from theory.laws import Law, statistical
@@ -47,10 +47,10 @@ class _Reference(NamedTuple):
 def density(run: Run, rng: int | np.random.Generator) -> Law:
     """Largest deviation of the cumulative distribution at nine deciles of the law, Bonferroni over them.
 
-    On the line: the exact log gas, or the mean-field law. In more dimensions: the distance from the centre of a trap or a ball, exact for
-    free particles and for the log gas of index 2 in the plane, else mean field; or each coordinate, on a torus and for free particles in a
-    box. For mean-field laws see `_finite_n`. A step so long that the law would have to allow for ALLOWANCE_LIMIT leaves it
-    untested, unless the deviation is GROSS.
+    On the line: the exact log gas in a trap or between walls, or the mean-field law. In more dimensions: the distance from the centre of a
+    trap or a ball, exact for free particles and for the log gas of index 2 in the plane, else mean field; or each coordinate, on a torus
+    and for free particles in a box. For mean-field laws see `_finite_n`. A step so long that the law would have to allow for
+    ALLOWANCE_LIMIT leaves it untested, unless the deviation is GROSS.
     """
     laws = [law for group in deciles(run, rng) for law in group]
     worst = min(laws, key=lambda law: law.p_value)
@@ -109,21 +109,32 @@ def _references(run: Run, beta: float, rng: int | np.random.Generator) -> list[_
 
 
 def _line(run: Run, beta: float, rng: int | np.random.Generator, user: bool) -> _Reference:
-    """The exact log gas in a trap, else the mean-field law on the line."""
+    """The exact log gas in a trap or between walls, else the mean-field law on the line."""
     strength, x = run.plain_strength(), run.omega[..., 0]
-    if strength is not None and strength >= 0 and not user and run.n_particles > 1 and _trapped(run):
-        stiffness, centre = run.trap()
-        size = max(100, 40_000 // run.n_particles)
-        exact = sample_log_gas(run.n_particles, beta, stiffness, strength, rng, size)[..., 0] + centre
+    if strength is not None and strength >= 0 and not user and run.n_particles > 1 and (_trapped(run) or not run.named("Quadratic")):
+        exact = _exact_line(run, beta, strength, rng)
         points = np.quantile(exact, DECILES)
         below = (exact[..., None] <= points).mean(1)
-        return _Reference(x, points, below.mean(0), below.std(0, ddof=1) / np.sqrt(size), 0.0, "worst decile, exact log gas")
+        return _Reference(x, points, below.mean(0), below.std(0, ddof=1) / np.sqrt(len(exact)), 0.0, "worst decile, exact log gas")
     field = _mean_field(run, beta)
     solution = field.stationary()
     if solution.residual > 1e-6:
         raise NotApplicable(f"the mean-field law was not found (residual {solution.residual:.2g})")
     points = np.interp(DECILES, np.concatenate([[0.0], np.cumsum(solution.rho) * field.width]), field.edges)
     return _Reference(x, points, DECILES, 0.0, _finite_n(run), "worst decile, mean field")
+
+
+def _exact_line(run: Run, beta: float, strength: float, rng: int | np.random.Generator) -> FloatArray:
+    """Samples (sample, particle) of the log gas in the run's trap, or between its walls where it has no trap."""
+    n = run.n_particles
+    size = max(100, 40_000 // n)
+    if run.named("Quadratic"):
+        stiffness, centre = run.trap()
+        return sample_log_gas(n, beta, stiffness, strength, rng, size)[..., 0] + centre
+    if run.domain.get("name") not in ("Ball", "Box"):
+        raise NotApplicable("nothing confines the particles")
+    middle = 0.0 if run.domain["name"] == "Ball" else float(np.add(*run.box())[0]) / 2
+    return sample_wall_gas(n, beta, strength, run.half_width(), rng, size)[..., 0] + middle
 
 
 def _trapped(run: Run) -> bool:
