@@ -377,6 +377,9 @@ def test_concentration_and_errors_are_those_of_bias_variance(figures):
     found = limit_curves.errors(n, values, 0.0, x_name="number of particles")
     np.testing.assert_allclose(found["measured"], [parts.bias**2, parts.variance, parts.mse])
     assert "law" not in found
+    np.testing.assert_allclose(found["high"][0], (np.abs(parts.bias) + 2 * parts.bias_error) ** 2)
+    np.testing.assert_allclose(found["low"][0], np.maximum(np.abs(parts.bias) - 2 * parts.bias_error, 0) ** 2)
+    np.testing.assert_allclose(found["low"][1:], [parts.variance - 2 * parts.variance_error, parts.mse - 2 * parts.mse_error])
 
 
 def test_rate_figure_shows_the_fit_and_its_interval():

@@ -107,7 +107,8 @@ def errors(
 ) -> xr.Dataset:
     """Squared bias, variance and mean squared error of estimates (h, replicate) of the truth, () or (h,), against a step size or N.
 
-    `laws` gives functions of h for any of "squared bias", "variance", "mean squared error". A squared bias below its error is 0 or noise.
+    `laws` gives functions of h for any of "squared bias", "variance", "mean squared error". A squared bias whose bar reaches the lower end
+    of the figure is not told from 0.
     """
     h, values = axis(h, "h", True), finite(estimates, "estimates")
     if values.ndim != 2 or len(values) != len(h):
@@ -117,11 +118,13 @@ def errors(
     laws = {} if laws is None else dict(laws)
     if not set(laws) <= set(series):
         raise ValueError(f"laws must be among {series}, got {list(laws)}")
-    spread = np.array([2 * np.abs(parts.bias) * parts.bias_error, parts.variance_error, parts.mse_error])
+    size = np.abs(parts.bias) + np.array([-2.0, 2.0])[:, None] * parts.bias_error  # ends of |bias|, squared below
+    ends = np.array([(parts.variance + k * parts.variance_error, parts.mse + k * parts.mse_error) for k in (-2, 2)])
+    ends = np.concatenate([np.maximum(size, 0)[:, None] ** 2, ends], axis=1)
     measured, grid = np.array([parts.bias**2, parts.variance, parts.mse]), np.geomspace(h.min(), h.max(), 100)
     curves = np.array([np.broadcast_to(law(grid), grid.shape) for law in laws.values()]) if laws else None
     labels: dict[str, Any] = {"series": series, "curves": tuple(laws), "x_name": x_name, "y_name": "error"}
-    return compared(h, measured, error=spread, grid=grid, law=curves, scale="loglog", **labels)
+    return compared(h, measured, interval=(ends[0], ends[1]), grid=grid, law=curves, scale="loglog", **labels)
 
 
 def coupling(runs: Mapping[str, Coupled], *, law: ArrayLike | None = None) -> xr.Dataset:
