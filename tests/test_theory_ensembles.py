@@ -259,6 +259,42 @@ def test_variance_of_the_energy_is_the_derivative_of_its_mean(gas, n, beta):
     assert variance(n, beta, *VARIANCES[gas]) == pytest.approx(-slope / n, rel=2e-6)
 
 
+def log_partition_of(gas, n, beta, charge):
+    """log Z_N as a function of beta, up to terms linear in beta, by mpmath from the published products."""
+    import mpmath as mp
+
+    strength, log = mp.mpf("0.7"), mp.loggamma
+    g, a, steps = beta * strength / (n - 1) / 2, beta * charge, range(1, n + 1)
+    pairs = sum(log(1 + j * g) - log(1 + g) for j in steps)
+    if gas == "log_gas":
+        return pairs - (n + g * n * (n - 1)) * mp.log(beta) / 2
+    if gas == "half_line_gas":
+        return pairs + sum(log(1 + a + (j - 1) * g) for j in steps) - n * (1 + a + g * (n - 1)) * mp.log(beta)
+    if gas == "mirror_gas":
+        return pairs + sum(log(0.5 + (j - 1) * g) for j in steps) - n * (0.5 + g * (n - 1)) * mp.log(beta)
+    if gas == "wall_gas":
+        return pairs + sum(2 * log(1 + a + (j - 1) * g) - log(2 + 2 * a + (n + j - 2) * g) for j in steps)
+    return log(1 + n * g) - n * log(1 + g)
+
+
+@pytest.mark.parametrize("beta", [1e-6, 0.3, 20.0, 1e3, 1e8])
+@pytest.mark.parametrize("n", [2, 9])
+@pytest.mark.parametrize("gas", VARIANCES)
+def test_variance_of_the_energy_to_rounding_at_every_temperature(gas, n, beta):
+    import mpmath as mp
+
+    from theory import ensembles
+
+    takes_charge = gas in ("half_line_gas", "wall_gas")
+    for charge in (0.0, 0.2, -0.5 / beta) if takes_charge else (0.0,):
+        rest = {"half_line_gas": (1.3, 0.7, charge), "wall_gas": (0.7, 1.3, (charge, charge))}.get(gas, VARIANCES[gas])
+        with mp.workdps(60):
+            beta_mp, step = mp.mpf(beta), mp.mpf(beta) * mp.mpf(10) ** -12
+            values = [log_partition_of(gas, n, beta_mp + k * step, mp.mpf(charge)) for k in (-1, 0, 1)]
+            exact = float((values[0] - 2 * values[1] + values[2]) / step**2 / n**2)
+        assert getattr(ensembles, f"{gas}_energy_variance")(n, beta, *rest) == pytest.approx(exact, rel=3e-14)
+
+
 @pytest.mark.parametrize(("n", "beta"), [(6, 4.0), (15, 30.0)])
 def test_variance_of_the_energy_of_exact_samples(n, beta):
     from theory.ensembles import log_gas_energy_variance

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.special import digamma, gammaln, polygamma
+from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, generator, positive
+from theory.gamma_curvature import curvature
 from theory.mappings import to_circular
 
 __all__ = [
@@ -40,8 +41,7 @@ def circle_gas_energy(n: int, beta: float, strength: float, period: float) -> fl
 def circle_gas_energy_variance(n: int, beta: float, strength: float, period: float) -> float:
     """Exact variance of H_N of `circle_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
     b, _ = to_circular(n, beta, strength, period)
-    spread = n**2 * polygamma(1, 1 + b * n / 2) - n * polygamma(1, 1 + b / 2)
-    return float((strength / (2 * n * (n - 1))) ** 2 * spread)
+    return curvature(np.array([b * n / 2]), np.full(n, b / 2), excess=0.0) / (n * beta) ** 2
 
 
 def circle_gas_first_mode(n: int, beta: float, strength: float) -> float:

@@ -6,9 +6,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.special import digamma, gammaln, polygamma
+from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, generator, positive
+from theory.gamma_curvature import curvature
 from theory.mappings import log_gas_index, log_gas_strength, to_hermite
 from theory.orthogonal import christoffel_density, hermite_recurrence
 from theory.virial import second_moment
@@ -84,9 +85,8 @@ def log_gas_energy(n: int, beta: float, kappa: float, strength: float) -> float:
 def log_gas_energy_variance(n: int, beta: float, kappa: float, strength: float) -> float:
     """Exact variance of H_N of the log gas on the line: the second derivative of log Z_N in beta, over n^2."""
     b, _ = to_hermite(n, beta, kappa, strength)
-    j, per_beta = np.arange(1, n + 1), strength / (n - 1)  # b = per_beta beta
-    pairs = np.sum(j**2 * polygamma(1, 1 + j * b / 2)) - n * polygamma(1, 1 + b / 2)
-    return float((per_beta**2 / 4 * pairs + n / (2 * beta**2) - n * strength / (4 * beta)) / n**2)
+    pairs = curvature(np.arange(1, n + 1) * b / 2, np.full(n, b / 2), excess=n * beta * strength / 4)
+    return (pairs + n / 2) / (n * beta) ** 2
 
 
 def log_gas_density(x: ArrayLike, n: int, beta: float, kappa: float) -> FloatArray:

@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.special import betaln, digamma, gammaln, polygamma
+from scipy.special import betaln, digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, generator
+from theory.gamma_curvature import curvature
 from theory.mappings import log_gas_strength, to_jacobi
 from theory.orthogonal import christoffel_density, jacobi_recurrence
 
@@ -54,12 +55,10 @@ def wall_gas_energy(n: int, beta: float, strength: float, half_width: float, cha
 
 def wall_gas_energy_variance(n: int, beta: float, strength: float, half_width: float, charges: Charges = (0.0, 0.0)) -> float:
     """Exact variance of H_N of `wall_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
-    left, right = to_jacobi(n, beta, strength, half_width, charges)[1:3]
-    j, g = np.arange(n), strength / (2 * (n - 1))  # of the Gamma functions' arguments, all but the integers are proportional to beta
-    low, high, one = left / beta + j * g, right / beta + j * g, (j + 1) * g
-    both = (left + right) / beta + (n + j - 1) * g
-    spread = sum(np.sum(p**2 * polygamma(1, 1 + beta * p)) for p in (low, high, one)) - np.sum(both**2 * polygamma(1, 2 + beta * both))
-    return float((spread - n * g**2 * polygamma(1, 1 + beta * g)) / n**2)
+    b, left, right, _ = to_jacobi(n, beta, strength, half_width, charges)
+    j, g = np.arange(n), b / 2
+    above = np.r_[left + j * g, right + j * g, (j + 1) * g]
+    return curvature(above, np.full(n, g), below_two=left + right + (n + j - 1) * g, excess=0.0) / (n * beta) ** 2
 
 
 def wall_gas_moments(n: int, beta: float, strength: float, half_width: float, charges: Charges = (0.0, 0.0)) -> tuple[float, float]:

@@ -11,9 +11,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.special import digamma, gammaln, polygamma
+from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
+from theory.gamma_curvature import curvature
 from theory.mappings import log_gas_index, log_gas_strength, to_laguerre
 from theory.orthogonal import christoffel_density, laguerre_recurrence
 
@@ -87,16 +88,10 @@ def half_line_gas_energy(n: int, beta: float, slope: float, strength: float, cha
 
 def half_line_gas_energy_variance(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> float:
     """Exact variance of H_N of `half_line_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
-    a = to_laguerre(n, beta, slope, strength, charge).a
-    return (_pair_curvature(n, beta, strength, a, a / beta) + n / beta**2 - n * (a / beta + strength / 2) / beta) / n**2
-
-
-def _pair_curvature(n: int, beta: float, strength: float, a: float, charge: float) -> float:
-    """Second derivative in beta of `laguerre_log_partition` at b = beta strength/(n-1), the exponent a growing by `charge`."""
-    j, g = np.arange(n), strength / (2 * (n - 1))
-    walls = np.sum((charge + j * g) ** 2 * polygamma(1, 1 + a + j * g * beta))
-    pairs = np.sum(((j + 1) * g) ** 2 * polygamma(1, 1 + (j + 1) * g * beta)) - n * g**2 * polygamma(1, 1 + g * beta)
-    return float(walls + pairs)
+    b, a, _ = to_laguerre(n, beta, slope, strength, charge)
+    j, g = np.arange(n), b / 2
+    curved = curvature(np.r_[a + j * g, (j + 1) * g], np.full(n, g), excess=n * (a + beta * strength / 2))
+    return (curved + n) / (n * beta) ** 2
 
 
 def half_line_gas_moments(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> tuple[float, float, float]:
@@ -145,8 +140,10 @@ def mirror_gas_energy(n: int, beta: float, kappa: float, strength: float) -> flo
 
 def mirror_gas_energy_variance(n: int, beta: float, kappa: float, strength: float) -> float:
     """Exact variance of H_N of `mirror_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
-    log_gas_index(beta, strength, n), positive(kappa, "kappa")
-    return (_pair_curvature(n, beta, strength, -0.5, 0.0) + n / (2 * beta**2) - n * strength / (2 * beta)) / n**2
+    g, j = log_gas_index(beta, strength, n) / 2, np.arange(n)
+    positive(kappa, "kappa")
+    above, below = np.r_[2 * j * g, (j + 1) * g], np.r_[j * g, np.full(n, g)]  # Gamma(1/2 + j g) by the duplication formula
+    return (curvature(above, below, excess=n * beta * strength / 2) + n / 2) / (n * beta) ** 2
 
 
 def sample_mirror_gas(
