@@ -131,3 +131,12 @@ def test_degenerate_draws_of_the_rank_statistics():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    "function", [split_r_hat, effective_sample_size, mean_and_error, rank_r_hat, bulk_ess, tail_ess, monte_carlo_error]
+)
+def test_no_chains_are_refused_and_no_draws_say_nothing(function):
+    with pytest.raises(ValueError, match="draws must have shape"):
+        function(np.zeros((0, 10)))
+    assert np.isnan(function(np.zeros((2, 0)))).all()

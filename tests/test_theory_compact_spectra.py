@@ -105,8 +105,8 @@ def test_beyond_the_last_dimension_the_transform_is_negative_somewhere():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Bessel(1.0, -1.1), "exponent must be at least -1, got -1.1"),
-        (lambda: Bessel(1.0, np.nan), "exponent must be at least -1, got nan"),
+        (lambda: Bessel(1.0, -1.1), "exponent must be finite and at least -1, got -1.1"),
+        (lambda: Bessel(1.0, np.nan), "exponent must be finite and at least -1, got nan"),
         (lambda: Bessel(1.0, -1).density([0.1]), "exponent must be over -1 for a density"),
         (lambda: Bessel(1.0, -1).squared_norm(2), "exponent must be over -1 for a density"),
         (lambda: Bessel(1.0, -1).marginal(1), "two points"),
@@ -121,3 +121,17 @@ def test_bad_input(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("length", [1e-200, 1e200])
+@pytest.mark.parametrize("kind", [Bessel, Wendland])
+def test_only_the_ratio_to_the_length_counts(kind, length):
+    assert float(kind(length).kernel([0.7 * length])) == pytest.approx(float(kind(1.0).kernel([0.7])), rel=1e-12)
+    assert float(kind(length).density([0.7 / length])) == pytest.approx(length * float(kind(1.0).density([0.7])), rel=1e-12)
+
+
+def test_bessel_kernel_in_many_dimensions():
+    """exp(-|delta|^2/(4 (m + 1))) up to the next order where delta is small beside the order."""
+    x = np.full((3, 200), 0.05) * np.array([[0.1], [1.0], [3.0]])
+    values = Bessel(1.0, 100.0).kernel(x)
+    assert np.isfinite(values).all() and values == pytest.approx(np.exp(-np.sum(x**2, 1) / (4 * 201)), abs=1e-6)

@@ -173,3 +173,10 @@ def test_particles_with_their_own_noise_are_the_coupled_system():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_numbers_are_no_ensembles_and_text_is_no_temperature():
+    with pytest.raises(ValueError, match="start must have shape"):
+        strong_order(1.0, lambda t, x: -x, horizon=1.0, beta=1.0, n_steps=32, rng=0)
+    with pytest.raises(ValueError, match="beta must be a real number, got 'a'"):
+        next(euler([1.0], lambda t, x: -x, [np.ones(1)], 0.1, "a"))

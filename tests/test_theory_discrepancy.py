@@ -168,3 +168,7 @@ def test_kernel_error_between_clouds_by_definition(monkeypatch):
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_tiny_lengths_tell_all_points_apart():
+    assert mmd2([0.0, 1.0], [0.5, 2.0], 1e-200, unbiased=False) == pytest.approx(1.0)

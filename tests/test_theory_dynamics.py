@@ -305,3 +305,20 @@ def test_particles_on_the_coulomb_line():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("t", [1e-12, 1e-10, 1e-8, 1e-6])
+def test_early_density_of_many_points_has_mass_one(t):
+    """Each point is a semicircle of its own at first; nothing lies between them."""
+    points = np.random.default_rng(3).random(50)
+    x, density = dyson_density(t, points, 1.0)
+    assert trapezoid(density, x) == pytest.approx(1, abs=5e-5)
+
+
+def test_late_times_and_many_dimensions():
+    with pytest.raises(ValueError, match="t must be at most 350/kappa = 350, got 800"):
+        dyson_density(800.0, [0.0, 1.0], 1.0, 1.0)
+    assert coulomb_patch_radius(0.0, 1e-3, 300, 1.0) == pytest.approx(1e-3, rel=1e-12)
+    assert coulomb_patch_radius([0.0, 1e3], 100.0, 400, 1.0, 1.0)[0] == pytest.approx(100, rel=1e-12)
+    sphere = mpmath.mpf(2) * mpmath.pi**180 / mpmath.gamma(180)
+    assert coulomb_density(0.5, 1e200, 360, 1.0) == pytest.approx(float(1 / (358 * sphere * 0.5)), rel=1e-11)

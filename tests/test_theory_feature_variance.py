@@ -291,3 +291,16 @@ def test_bad_input(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_where_variances_leave_the_floats():
+    big = np.array([40.0, 0.0])
+    for function in (trigonometric_variance, orthogonal_trigonometric_covariance):
+        with pytest.raises(ValueError, match="under 700"):
+            function(big, big)
+        assert function(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0,)
+    with pytest.raises(ValueError, match="q and k must be small enough"):
+        attention_error(big, [big, -big], [[1.0], [2.0]], 10)
+    with pytest.raises(ValueError, match="none of them 0"):
+        gram_error(np.zeros((0, 2)), Gaussian(), 3)
+    assert optimal_positive_parameter(1e200, 3) == pytest.approx(-1e200 / 6, rel=1e-12)

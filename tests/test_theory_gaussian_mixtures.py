@@ -112,3 +112,15 @@ def test_bad_input(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("length", [1e-200, 1e200])
+def test_only_the_ratio_to_the_length_counts(length):
+    pair, unit = RationalQuadratic(length, alpha=1.7), RationalQuadratic(1.0, alpha=1.7)
+    assert float(pair.kernel([0.7 * length])) == pytest.approx(float(unit.kernel([0.7])), rel=1e-12)
+    assert float(pair.density([0.7 / length])) == pytest.approx(length * float(unit.density([0.7])), rel=1e-12)
+
+
+def test_orders_whose_logarithms_cancel_are_refused():
+    with pytest.raises(ValueError, match="alpha must be at most 10000 for a density, got 20000.0"):
+        RationalQuadratic(1.0, alpha=2e4).density([1.0])

@@ -152,3 +152,19 @@ def test_bad_input(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_scores_keep_their_digits_at_every_scale():
+    gram = np.diag([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(leverage_scores(1e-20 * gram, 1.0), 1e-20 * np.diag(gram), rtol=1e-12)
+    np.testing.assert_allclose(leverage_scores(np.ones((3, 3)), 1e-18), np.full(3, 1 / 3), rtol=1e-12)
+    assert effective_rank(1e308 * np.eye(5)) == pytest.approx(5)
+    assert label_alignment(gram, [1e200, 0, 0]).share == pytest.approx([0, 0, 1])
+
+
+@pytest.mark.parametrize("function", [kernel_alignment, label_alignment])
+def test_a_gram_matrix_without_content_is_refused(function):
+    with pytest.raises(ValueError, match="gram must not be zero"):
+        function(np.zeros((3, 3)), [1.0, 2.0, 1.0])
+    with pytest.raises(ValueError, match="gram must not be zero after centring"):
+        function(np.ones((3, 3)), [1.0, 2.0, 1.0], centre=True)

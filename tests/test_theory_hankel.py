@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import jn_zeros
 
-from theory.hankel import density_from_kernel, kernel_from_density
+from theory.hankel import _bessel_zeros, density_from_kernel, kernel_from_density
 from theory.spectral import Exponential, Gaussian, Matern
 
 
@@ -55,3 +56,15 @@ def test_refusals(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("dim", [23, 40, 100])
+def test_gaussian_in_many_dimensions(dim):
+    omega = np.array([0.0, 0.5, 2.0])
+    values = density_from_kernel(lambda r: np.exp(-(r**2) / 2), omega, dim)
+    assert values * (2 * np.pi) ** (dim / 2) == pytest.approx(np.exp(-(omega**2) / 2), rel=1e-12)
+
+
+@pytest.mark.parametrize("order", [0, 3, 20, 60])
+def test_zeros_of_bessel_functions(order):
+    np.testing.assert_allclose(_bessel_zeros(order, 40), jn_zeros(order, 40), rtol=1e-13)

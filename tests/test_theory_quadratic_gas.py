@@ -250,3 +250,20 @@ def test_rates_of_every_sign():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("step", [1e-16, 1e-12, 1e-6])
+def test_tiny_euler_steps_tend_to_the_exact_law(step):
+    gas = QuadraticGas(1.0, 2.0, 1.0, 5)
+    assert gas.euler_modes(step) == pytest.approx(gas.modes(), rel=2 * step + 1e-15)
+    n = round(0.3 / step)
+    assert gas.euler_modes(step, n, start=0.4) == pytest.approx(gas.modes(0.3, start=0.4), rel=5 * step + 1e-13)
+
+
+@pytest.mark.parametrize("step", [0.5, 1.0, 1.5, 2.0, 2.5])
+def test_euler_modes_at_every_stability(step):
+    v = 0.4
+    for _ in range(7):
+        v = (1 - step) ** 2 * v + 2 * step
+    assert QuadraticGas(1.0, 0.0, 1.0, 3).euler_modes(step, 7, start=0.4).centre == pytest.approx(v, rel=1e-13)
+    assert QuadraticGas(1.0, 0.0, 1.0, 3).euler_modes(step, 0, start=0.4).centre == 0.4

@@ -219,3 +219,37 @@ def test_bad_input(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_marchenko_pastur_of_few_rows_is_a_semicircle():
+    """To first order in sqrt(ratio); the terms of the cdf cancel by a factor of the ratio."""
+    law, c = MarchenkoPastur(1e-12), np.array([-0.7, 0.0, 0.4])
+    semicircle = 0.5 + (c * np.sqrt(1 - c**2) + np.arcsin(c)) / np.pi
+    np.testing.assert_allclose(law.cdf(1 + 2e-6 * c), semicircle, atol=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [0.4, 1.0, 2.5])
+def test_stieltjes_transform_far_away_and_near_zero(ratio):
+    law = MarchenkoPastur(ratio)
+    for z in (-1e9, 1e12, 1e9j):
+        assert -z * law.stieltjes(z) - 1 == pytest.approx(1 / z, rel=1e-6, abs=2e-16)
+    near = law.stieltjes(-1e-9)
+    assert near == pytest.approx(1 / (1 - ratio) if ratio < 1 else (1e9 * law.atom if ratio > 1 else 1e9**0.5), rel=1e-4)
+    if ratio >= 1:
+        with pytest.raises(ValueError, match="z must be off the spectrum, got 0"):
+            law.stieltjes([1.0, 0.0])
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_nonlinear_density_near_a_hard_edge(scale):
+    """Square matrices: m ~ x^(-2/3) at 0, whatever the unit of the eigenvalues; all masses are resolved."""
+    law, x = PenningtonWorah(scale, 0.5 * scale, 1.0, 1.0), np.geomspace(1e-14, 1e-9, 11)
+    values = law.density(x * scale) * scale * x ** (2 / 3)
+    spread = np.diff(np.log(values)) / np.diff(np.log(x))
+    assert np.ptp(spread) < 1e-2 and 0.1 < spread[0] < 0.2  # x^(-1/2) in all
+
+
+@pytest.mark.parametrize("psi", [1.0, 0.4])
+def test_without_linear_part_the_cdf_is_marchenko_pastur(psi):
+    x = np.geomspace(1e-9, 9, 200)
+    np.testing.assert_allclose(PenningtonWorah(1.0, 0.0, 1.0, psi).cdf(x), MarchenkoPastur(1 / psi).cdf(x), atol=1e-5)

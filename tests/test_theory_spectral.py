@@ -8,7 +8,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from theory.spectral import Cauchy, Exponential, Gaussian, Isotropic, Laplace, Matern
+from theory.spectral import Cauchy, Exponential, Gaussian, Isotropic, Laplace, Matern, hyp0f1
 
 PAIRS = [Gaussian(0.7), Laplace(1.3), Cauchy(0.9), Exponential(0.6), Matern(0.8, nu=1.5), Matern(1.2, nu=2.5), Matern(0.9, nu=0.8)]
 ISOTROPIC = [pair for pair in PAIRS if isinstance(pair, Isotropic)]
@@ -131,7 +131,7 @@ def test_orthogonal_samples_keep_their_law(pair):
         (lambda: Gaussian(1.0).sample(0, 2, 1), "n must be"),
         (lambda: Gaussian(1.0).sample(2, 2, -1), "rng must be"),
         (lambda: Laplace(1.0).sample(2, 0, 1), "dim must be"),
-        (lambda: Gaussian(1.0).moment(-2.0, 2), "order must be over -dim = -2"),
+        (lambda: Gaussian(1.0).moment(-2.0, 2), "order must be finite and over -dim = -2"),
         (lambda: Gaussian(1.0).squared_norm(0), "dim must be"),
         (lambda: Isotropic(1.0).squared_norm(1), "Isotropic has no squared_norm"),
     ],
@@ -146,3 +146,41 @@ def test_integer_and_read_only_input():
     x = np.arange(6).reshape(3, 2)
     x.flags.writeable = False
     assert Gaussian(1.0).kernel(x).shape == (3,)
+
+
+@pytest.mark.parametrize("length", [1e-200, 1e200])
+@pytest.mark.parametrize("kind", [Gaussian, Laplace, Cauchy, Exponential, Matern])
+def test_only_the_ratio_to_the_length_counts(kind, length):
+    """Squares of lengths leave the floats long before lengths do; densities in dim 1 scale with the length."""
+    assert float(kind(length).kernel([0.7 * length])) == pytest.approx(float(kind(1.0).kernel([0.7])), rel=1e-12)
+    assert float(kind(length).density([0.7 / length])) == pytest.approx(length * float(kind(1.0).density([0.7])), rel=1e-12)
+
+
+def test_densities_in_many_dimensions_do_not_overflow_on_the_way():
+    omega = np.full(200, 1e-2)
+    exact = np.sum(Gaussian(100.0).marginal().logpdf(omega))
+    assert np.log(float(Gaussian(100.0).density(omega))) == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float32, int])
+def test_parameters_may_be_any_kind_of_number(kind):
+    assert Gaussian(kind(2)).squared_norm(3).mean() == pytest.approx(0.75)
+    assert Matern(kind(2), nu=kind(3)).moment(2, 3) == pytest.approx(Matern(2.0, nu=3.0).moment(2, 3))
+
+
+@pytest.mark.parametrize("b", [0.5, 5.0, 101.0, 130.0, 151.0, 200.0, 2000.0])
+def test_bessel_series_of_every_order(b):
+    x = np.array([0.0, 1e-300, 1e-6, 1e-3, 0.1, 1.0, 10.0, 100.0])
+    exact = [float(mp.hyp0f1(b, -mp.mpf(point))) for point in x]
+    np.testing.assert_allclose(hyp0f1(b, -x), exact, rtol=0, atol=1e-12)
+
+
+def test_orders_whose_logarithms_cancel_are_refused():
+    """At the largest order a forty-digit Bessel function still agrees."""
+    nu, z = 1e4, 0.5
+    with mp.workdps(40):
+        w = mp.sqrt(2 * nu) * z
+        exact = 2 ** (1 - mp.mpf(nu)) / mp.gamma(nu) * w**nu * mp.besselk(nu, w)
+    assert float(Matern(1.0, nu=nu).kernel([z])) == pytest.approx(float(exact), rel=2e-11)
+    with pytest.raises(ValueError, match="nu must be at most 10000, got 20000.0"):
+        Matern(1.0, nu=2e4)

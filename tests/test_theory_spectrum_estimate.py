@@ -163,3 +163,12 @@ def test_bad_input(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_shells_in_many_dimensions_and_thin_ones():
+    """A thin shell's volume is area times thickness; r^dim overflows where its density does not."""
+    omega = np.zeros((4, 10, 3))
+    omega[..., 0] = 1.0 + 5e-13
+    value = radial_profile(omega, [1.0, 1.0 + 1e-12]).value[0]
+    assert value == pytest.approx(1 / (4 * np.pi * (np.float64(1.0 + 1e-12) - 1.0)), rel=1e-10)
+    assert np.isfinite(radial_profile(np.ones((1, 5, 400)), [0.0, 10.0, 20.0, 30.0]).value).all()

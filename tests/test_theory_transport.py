@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from scipy.integrate import quad
 from scipy.optimize import linear_sum_assignment, linprog
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 from scipy.stats import norm
 from scipy.stats import wasserstein_distance as scipy_w1
 
@@ -189,3 +189,22 @@ def test_sliced_distance_is_below_the_exact_one():
 def test_bad_input(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_powers_of_distances_do_not_leave_the_floats(size):
+    assert wasserstein2([0.0, 0.0], [size, 2 * size]) == pytest.approx(np.sqrt(2.5) * size, rel=1e-12)
+    assert wasserstein([0.0, 1.0], [3.0, 5.0], 4000) == pytest.approx(4 * 0.5 ** (1 / 4000), rel=1e-12)
+    plane = np.array([[0.0, 0.0], [size, 0.0]])
+    assert sliced_wasserstein(plane, 2 * plane, 3.0, rng=0).value == pytest.approx(
+        size * sliced_wasserstein(plane / size, 2 * plane / size, 3.0, rng=0).value, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(("dof", "p"), [(1, 1.0), (1, 2.0), (2, 2.0)])
+def test_laws_without_the_moment_are_refused(dof, p):
+    """Student's law has moments below its degrees of freedom; above them the distance is infinite."""
+    for points in ([0.0], np.linspace(-3, 3, 100)):
+        with pytest.raises(ValueError, match="the quantile function must be smooth and have a moment of order"):
+            wasserstein(points, lambda u: stdtrit(dof, u), p)
+    assert wasserstein([0.0], lambda u: stdtrit(5, u)) ** 2 == pytest.approx(5 / 3, rel=1e-8)

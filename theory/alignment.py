@@ -66,14 +66,14 @@ class GaussianClasses:
         length, q = float(np.linalg.norm(self.mean)), self.imbalance
         if (1 - q) * length**2 <= q:
             return np.zeros(len(self.mean))
-        a, b = (1 + q) / 2, (1 - q) / 2
-        least = 1e-8 * min(1.0, (1 - q) * length**2 / max(q, 1e-300) - 1)
-        r = brentq(
-            lambda r: r * (a - b * np.cos(2 * r * length)) - b * length * np.sin(2 * r * length),
-            least * np.pi / (2 * length),
-            np.pi / (2 * length),
-            xtol=1e-15,
-        )
+        excess = 1 - q / ((1 - q) * length**2)  # r^2 tends to excess/(1 + 2 m^2/3) as it falls to 0
+
+        def slope(r: float) -> float:
+            sine, cosine = np.sin(r * length), np.cos(r * length)
+            return r * (q + (1 - q) * sine**2) - (1 - q) * length * sine * cosine
+
+        least = 0.1 * np.sqrt(excess / (1 + length**2))
+        r = brentq(slope, least, np.pi / (2 * length), xtol=1e-300)
         return r / length * np.array(self.mean)
 
     def _points(self, w: ArrayLike) -> FloatArray:

@@ -52,6 +52,8 @@ def mean_and_error(draws: ArrayLike) -> tuple[float, float, float]:
     """
     draws = finite(draws, "draws")
     halves = _halves(draws)
+    if not draws.size:
+        return float("nan"), float("nan"), float("nan")
     chains = draws.mean(1)
     across = float(chains.std(ddof=1) / np.sqrt(len(chains))) if len(chains) > 1 else float("nan")
     if halves is None or np.ptp(draws) == 0:
@@ -125,8 +127,8 @@ def _normalised(draws: FloatArray) -> FloatArray:
 
 def _halves(draws: ArrayLike) -> FloatArray | None:
     draws = numeric(draws, "draws")
-    if draws.ndim != 2:
-        raise ValueError(f"draws must have shape (chain, draw), got {draws.shape}")
+    if draws.ndim != 2 or not len(draws):
+        raise ValueError(f"draws must have shape (chain, draw) with a chain, got {draws.shape}")
     half = draws.shape[1] // 2
     if half < 2 or not np.isfinite(draws).all():
         return None

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
-from scipy.special import beta, gamma, gammaln, hyp0f1, poch
+from scipy.special import beta, gammaln, poch
 
 from theory.arrays import FloatArray, count, positive, real
-from theory.spectral import Isotropic, squared, vectors
+from theory.spectral import Isotropic, hyp0f1, squared, vectors
 
 __all__ = ["Bessel", "Wendland"]
 
@@ -31,19 +31,20 @@ class Bessel(Isotropic):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not np.isfinite(real(self.exponent, "exponent")) or self.exponent < -1:
-            raise ValueError(f"exponent must be at least -1, got {self.exponent!r}")
+            raise ValueError(f"exponent must be finite and at least -1, got {self.exponent!r}")
+        object.__setattr__(self, "exponent", float(self.exponent))
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...); it depends on dim."""
         delta = vectors(delta, "delta")
-        return hyp0f1(delta.shape[-1] / 2 + self.exponent + 1, -0.25 * squared(delta, "delta") / self.length**2)
+        return hyp0f1(delta.shape[-1] / 2 + self.exponent + 1, -0.25 * squared(delta, "delta", 1 / self.length))
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Density on the ball, zero outside, shape (...)."""
         omega = vectors(omega, "omega")
         half, a = omega.shape[-1] / 2, self._regular()
-        left = 1 - squared(omega, "omega") * self.length**2
-        front = np.exp(gammaln(half + a + 1) - gammaln(a + 1) - half * np.log(np.pi)) * self.length ** (2 * half)
+        left = 1 - squared(omega, "omega", self.length)
+        front = np.exp(gammaln(half + a + 1) - gammaln(a + 1) + half * (2 * np.log(self.length) - np.log(np.pi)))
         return np.where(left > 0, front * np.where(left > 0, left, 1.0) ** a, 0.0)
 
     def squared_norm(self, dim: int) -> Any:
@@ -96,7 +97,7 @@ class Wendland(Isotropic):
         """k(delta), shape (...)."""
         delta = vectors(delta, "delta")
         self._order(delta.shape[-1])
-        r = np.minimum(np.sqrt(squared(delta, "delta")) / self.length, 1.0)
+        r = np.minimum(np.sqrt(squared(delta, "delta", 1 / self.length)), 1.0)
         return (1 - r) ** (self.mu + self.smoothness) * np.polynomial.polynomial.polyval(r, self._polynomial())
 
     def _polynomial(self) -> list[float]:
@@ -111,6 +112,6 @@ class Wendland(Isotropic):
         dim = omega.shape[-1]
         order, a = self._order(dim), self.mu
         at_zero = sum(c * beta(dim + j, a + self.smoothness + 1) for j, c in enumerate(self._polynomial()))  # int k r^(dim-1) dr
-        at_zero *= 2 * (self.length / (2 * np.sqrt(np.pi))) ** dim / gamma(dim / 2)
+        at_zero *= 2 * np.exp(dim * np.log(self.length / (2 * np.sqrt(np.pi))) - gammaln(dim / 2))
         values = np.vectorize(lambda z: float(hyp1f2(order, order + a / 2, order + (a + 1) / 2, -z / 4)), otypes=[float])
-        return at_zero * values(self.length**2 * squared(omega, "omega"))
+        return at_zero * values(squared(omega, "omega", self.length))

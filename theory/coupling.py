@@ -18,6 +18,7 @@ from scipy.stats import t as student_t
 from theory.arrays import FloatArray, count, finite, generator, positive
 from theory.chains import fraction
 from theory.convergence import Rate, bootstrap_rate
+from theory.diffusion import inverse_temperature
 
 __all__ = ["Coupled", "StrongOrder", "density_drift", "euler", "strong_order", "synchronous_coupling"]
 
@@ -54,9 +55,7 @@ def euler(start: ArrayLike, drift: TimeDrift, noise: Iterable[FloatArray], step_
         If step_size or beta is not positive, or shapes differ; as of every generator, when the states are asked for.
     """
     x, step = finite(start, "start"), positive(step_size, "step_size")
-    if not beta > 0:
-        raise ValueError(f"beta must be positive, got {beta!r}")
-    scale = np.sqrt(2 * step / beta)
+    scale = np.sqrt(2 * step / inverse_temperature(beta))
     yield x
     for k, z in enumerate(noise):
         x = x + step * _values(drift(k * step, x), x) + scale * _values(z, x)
@@ -119,6 +118,8 @@ def strong_order(
         If n_steps is not a multiple of 2^n_levels, there are fewer than two levels or five chains, or the drift is not finite.
     """
     x, fine = finite(start, "start"), count(n_steps, "n_steps")
+    if not x.ndim:
+        raise ValueError(f"start must have shape (chain, ...), got the number {start!r}")
     factors = 2 ** np.arange(count(n_levels, "n_levels", least=2) + 1)
     if fine % factors[-1]:
         raise ValueError(f"n_steps must be a multiple of {factors[-1]}, got {n_steps}")

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 
 from theory.arrays import FloatArray, count, finite, generator, positive
-from theory.transport import points
+from theory.transport import points, same_dim
 
 __all__ = ["KernelError", "TwoSample", "energy_distance", "kernel_error", "mmd2", "two_sample_test"]
 
@@ -81,7 +81,7 @@ def two_sample_test(
     ValueError
         If the dims differ, a side has fewer than three points, or the kernel is none.
     """
-    a, b = _pair(a, b)
+    a, b = same_dim(a, b)
     n, m = len(a), len(b)
     if min(n, m) < 3:
         raise ValueError(f"a and b must hold at least three points each, got {n} and {m}")
@@ -125,7 +125,7 @@ def gram(kernel: Any) -> Gram:
     if isinstance(kernel, str) or np.ndim(kernel):
         raise ValueError(f"kernel must be a length, a callable of x and y, or have a method kernel, got {kernel!r}")
     length = positive(kernel, "kernel")
-    return lambda x, y: np.exp(-cdist(x, y, "sqeuclidean") / (2 * length**2))
+    return lambda x, y: np.exp(-0.5 * cdist(x / length, y / length, "sqeuclidean"))
 
 
 def _matrix(values: ArrayLike, n: int, m: int) -> FloatArray:
@@ -139,15 +139,8 @@ def _minus_distance(x: FloatArray, y: FloatArray) -> FloatArray:
     return -cdist(x, y)
 
 
-def _pair(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    a, b = points(a, "a"), points(b, "b")
-    if a.shape[1] != b.shape[1]:
-        raise ValueError(f"a and b must have the same dim, got shapes {a.shape} and {b.shape}")
-    return a, b
-
-
 def _distance(a: ArrayLike, b: ArrayLike, kernel: Gram, unbiased: bool, name: str) -> float:
-    a, b = _pair(a, b)
+    a, b = same_dim(a, b)
     n, m = len(a), len(b)
     if unbiased and min(n, m) < 2:
         raise ValueError(f"the unbiased {name} needs two points on each side, got {n} and {m}")

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import erfcx, expit, exprel, gamma, log_ndtr
+from scipy.special import erfcx, expit, exprel, gammaln, log_ndtr
 
 from theory.arrays import FloatArray, count, finite, positive, real
 from theory.diffusion import inverse_temperature, relaxed, times
@@ -69,21 +69,25 @@ def dyson_density(
     Burgers' equation G_t + strength G G_z = 0 of the Stieltjes transform: the free convolution of the start with a semicircle of variance
     s = strength t. The density at u + s mean((u - a)/((u - a)^2 + v^2)) is v/(pi s), with v >= 0 the root of mean 1/((u - a)^2 + v^2) =
     1/s, or 0 (Biane 1997, corollary 3). A trap is the change of scale x = exp(-kappa t) y, s = strength (exp(2 kappa t) - 1)/(2 kappa).
-    Each interval of the u where v > 0 gets n points, Chebyshev's, so that edges are resolved; x increases and the density is 0 at the ends.
+    Each interval of the u where v > 0 gets n points, Chebyshev's, so that edges are resolved; x increases and the density is 0 at the ends
+    of each interval.
 
     Raises
     ------
     ValueError
-        For t <= 0, strength <= 0, kappa < 0, no points, or n < 2.
+        For t <= 0, strength <= 0, kappa < 0, no points, n < 2, or a time so late that exp(2 kappa t) is no float.
     """
     a, t, kappa = np.unique(finite(points, "points")), positive(t, "t"), positive(kappa, "kappa", zero=True)
     if np.ndim(points) != 1 or a.size == 0:
         raise ValueError(f"points must have shape (m,), m > 0, got {np.shape(points)}")
+    if kappa * t > 350:
+        raise ValueError(f"t must be at most 350/kappa = {350 / kappa:g}, got {t!r}")
     s = positive(strength, "strength") * t * float(exprel(2 * kappa * t))
     mass = np.unique(finite(points, "points"), return_counts=True)[1] / np.size(points)
     angle = np.pi * np.arange(count(n, "n", least=2) + 1) / n
     u = np.concatenate([low + (high - low) * (1 - np.cos(angle)) / 2 for low, high in _supports(a, mass, s)])
     v = _heights(u, a, mass, s)
+    v.reshape(-1, n + 1)[:, [0, -1]] = 0.0  # at the ends of each interval exactly, or gaps between intervals would carry mass
     gap = u[:, None] - a
     square = gap**2 + v[:, None] ** 2
     x = u + s * (gap / square) @ mass
@@ -104,8 +108,10 @@ def coulomb_patch_radius(t: ArrayLike, start: float, dim: int, strength: float, 
         For t < 0, start < 0, dim < 1, strength < 0 or kappa < 0.
     """
     dim, kappa, t = count(dim, "dim"), positive(kappa, "kappa", zero=True), times(t)
-    source = dim * positive(strength, "strength", zero=True) * _charge(dim)
-    return relaxed(t, positive(start, "start", zero=True) ** dim, dim * kappa, source) ** (1 / dim)
+    grown = relaxed(t, 0.0, dim * kappa, dim * positive(strength, "strength", zero=True) * _charge(dim))
+    with np.errstate(divide="ignore"):  # in logarithms, as R^dim leaves the floats
+        log_start = dim * (np.log(positive(start, "start", zero=True)) - kappa * t)
+        return np.exp(np.logaddexp(log_start, np.log(grown)) / dim)
 
 
 def coulomb_density(t: ArrayLike, start: float, dim: int, strength: float, kappa: float = 0.0) -> FloatArray:
@@ -121,7 +127,7 @@ def coulomb_density(t: ArrayLike, start: float, dim: int, strength: float, kappa
         For t < 0, start <= 0, dim < 1, strength < 0 or kappa < 0.
     """
     dim, kappa, t = count(dim, "dim"), positive(kappa, "kappa", zero=True), times(t)
-    sphere = 2 * np.pi ** (dim / 2) / gamma(dim / 2)
+    sphere = 2 * np.exp(dim / 2 * np.log(np.pi) - gammaln(dim / 2))
     source = positive(strength, "strength", zero=True) * _charge(dim) * sphere
     return 1 / relaxed(t, 1 / positive(start, "start"), dim * kappa, source)
 
@@ -213,9 +219,9 @@ def _supports(a: FloatArray, mass: FloatArray, s: float) -> list[tuple[float, fl
     edges = [brentq(excess, a[0] - 1.001 * np.sqrt(s), a[0] - 0.999 * np.sqrt(s * mass[0]), xtol=1e-300)]
     for left, right, m_left, m_right in zip(a, a[1:], mass, mass[1:]):
         inside = min(np.sqrt(s * min(m_left, m_right)), right - left) * 1e-3
-        lowest = brentq(slope, left + inside, right - inside)
+        lowest = brentq(slope, left + inside, right - inside, xtol=1e-300)
         if excess(lowest) < 0:
-            edges += [brentq(excess, left + inside, lowest), brentq(excess, lowest, right - inside)]
+            edges += [brentq(excess, low, high, xtol=1e-300) for low, high in ((left + inside, lowest), (lowest, right - inside))]
     edges.append(brentq(excess, a[-1] + 0.999 * np.sqrt(s * mass[-1]), a[-1] + 1.001 * np.sqrt(s), xtol=1e-300))
     return list(zip(edges[::2], edges[1::2]))
 

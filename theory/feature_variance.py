@@ -43,7 +43,7 @@ __all__ = [
 def fourier_variance(delta: ArrayLike, pair: SpectralPair) -> FloatArray:
     """Variance of one cos/sin pair's estimate cos(w . delta) of k(delta): (1 + k(2 delta))/2 - k(delta)^2.
 
-    delta (..., dim) -> (...). The mean of m independent pairs divides it by m (Sutherland & Schneider 2015).
+    delta (..., dim) -> (...), to rounding of 1. The mean of m independent pairs divides it by m (Sutherland & Schneider 2015).
     """
     if not isinstance(pair, SpectralPair):
         raise ValueError(f"pair must be a SpectralPair such as Gaussian(1.0), got {pair!r}")
@@ -73,7 +73,7 @@ def hyperbolic_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
 def trigonometric_variance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """Variance of e^((|x|^2+|y|^2)/2) cos(w.(x-y)), w ~ N(0, I), as an estimate of e^(x.y) (Performer, Lemma 2)."""
     x, y = _two(x, y)
-    return 0.5 * np.exp(squared(x, "x") + squared(y, "y")) * np.expm1(-squared(x - y, "x - y")) ** 2
+    return 0.5 * _growth(x, y) * np.expm1(-squared(x - y, "x - y")) ** 2
 
 
 def optimal_positive_variance(x: ArrayLike, y: ArrayLike, a: float) -> FloatArray:
@@ -95,7 +95,7 @@ def optimal_positive_parameter(second_moment: float, dim: int) -> float:
     Source: Likhosherstov et al. 2022; 2023 (FAVOR#).
     """
     m, dim = positive(second_moment, "second_moment", zero=True), count(dim, "dim")
-    inverse = (np.sqrt((2 * m + dim) ** 2 + 8 * dim * m) + 2 * m + dim) / (2 * dim)  # 1/rho without its cancellation
+    inverse = (np.hypot(2 * m + dim, np.sqrt(8 * dim) * np.sqrt(m)) + 2 * m + dim) / (2 * dim)  # 1/rho without its cancellation
     return float((1 - inverse) / 8)
 
 
@@ -123,9 +123,7 @@ def orthogonal_positive_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
 def orthogonal_trigonometric_covariance(x: ArrayLike, y: ArrayLike) -> FloatArray:
     """Covariance of two trigonometric estimates of e^(x.y) with orthogonal w: e^(|x|^2+|y|^2) times that of the Gaussian kernel."""
     x, y = _two(x, y)
-    if np.max(front := squared(x, "x") + squared(y, "y")) > 700:
-        raise ValueError(f"|x|^2 + |y|^2 must be under 700, where its exponential is a float, got {np.max(front)}")
-    return np.exp(front) * _fourier_excess(0.5 * squared(x - y, "x - y"), x.shape[-1])
+    return _growth(x, y) * _fourier_excess(0.5 * squared(x - y, "x - y"), x.shape[-1])
 
 
 def yaglom_variance(x: ArrayLike, y: ArrayLike, pair: GaussianPair) -> FloatArray:
@@ -172,8 +170,8 @@ def gram_error(x: ArrayLike, pair: SpectralPair, n_features: int, *, orthogonal:
     `orthogonal` needs the Gaussian pair (ValueError otherwise). Off the diagonal, where the error is 0, multiply by n/(n-1).
     """
     x = vectors(x, "x")
-    if x.ndim != 2:
-        raise ValueError(f"x must have shape (n, dim), got {x.shape}")
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(f"x must have shape (n, dim), none of them 0, got {x.shape}")
     if orthogonal and not isinstance(pair, Gaussian):
         raise ValueError(f"pair must be Gaussian for orthogonal features, got {pair!r}")
     delta = x[:, None] - x
@@ -195,15 +193,19 @@ def attention_error(
 
     q (dim,), k (key, dim), v (key, value); delta method, to first order in 1/n_features: valid while the denominator's relative
     error is small. With C the covariance of the estimates over the keys, s their sum and o the exact output,
-    variance = sum_jl C_jl (v_j - o)(v_l - o) / (n s^2) and bias = -sum_jl C_jl (v_j - o) / (n s^2).
+    variance = sum_jl C_jl (v_j - o)(v_l - o) / (n s^2) and bias = -sum_jl C_jl (v_j - o) / (n s^2). ValueError where C overflows.
     """
     q, k, v = finite(q, "q"), finite(k, "k"), finite(v, "v")
-    if q.ndim != 1 or k.ndim != 2 or v.ndim != 2 or k.shape[1] != len(q) or len(v) != len(k):
+    if q.ndim != 1 or k.ndim != 2 or v.ndim != 2 or k.shape[1] != len(q) or len(v) != len(k) or not k.size:
         raise ValueError(f"q, k, v must have shapes (dim,), (key, dim), (key, value), got {q.shape}, {k.shape}, {v.shape}")
     share = np.exp(k @ q - np.max(k @ q))
     share /= share.sum()
     weighted = share[:, None] * (v - share @ v)
-    relative = _relative_covariance(q, k, kind)
+    with np.errstate(over="ignore"):
+        relative = _relative_covariance(q, k, kind)
+    if not np.isfinite(relative).all():
+        norms = np.linalg.norm(q), np.linalg.norm(k, axis=1).max()
+        raise ValueError(f"q and k must be small enough for a finite variance, got norms up to {norms[0]} and {norms[1]}")
     n = count(n_features, "n_features")
     return RatioError(-(share @ relative @ weighted) / n, np.einsum("jv,jl,lv->v", weighted, relative, weighted) / n)
 
@@ -223,6 +225,14 @@ def _relative_covariance(q: FloatArray, k: FloatArray, kind: str) -> FloatArray:
 def _excess_of(product: FloatArray, log_ratio: FloatArray) -> FloatArray:
     """e^(2 product) (e^log_ratio - 1): second moment less squared mean, which overflows only if the result does."""
     return -np.exp(2 * product + log_ratio) * np.expm1(-log_ratio)
+
+
+def _growth(x: FloatArray, y: FloatArray) -> FloatArray:
+    """e^(|x|^2 + |y|^2); ValueError where it is no float."""
+    exponent = squared(x, "x") + squared(y, "y")
+    if (largest := exponent.max(initial=0.0)) > 700:
+        raise ValueError(f"|x|^2 + |y|^2 must be under 700, where its exponential is a float, got {largest}")
+    return np.exp(exponent)
 
 
 def _fourier_excess(v: FloatArray, dim: int) -> FloatArray:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln, poch
 
 from theory.arrays import FloatArray, count, finite, generator, positive
-from theory.spectral import Isotropic, SpectralPair, log_bessel_k, squared, vectors
+from theory.spectral import LARGEST_ORDER, Isotropic, SpectralPair, log_bessel_k, squared, vectors
 
 __all__ = ["RationalQuadratic", "SpectralMixture"]
 
@@ -19,29 +19,32 @@ __all__ = ["RationalQuadratic", "SpectralMixture"]
 class RationalQuadratic(Isotropic):
     """k = (1 + |delta|^2 / (2 alpha length^2))^-alpha: Gaussian frequencies whose variance is Gamma(alpha, mean length^-2).
 
-    Source: Rasmussen & Williams 2006, eq. 4.19; the density is a variance-gamma one (Bessel K). It is infinite at 0 if alpha <= dim/2.
+    Source: Rasmussen & Williams 2006, eq. 4.19; the density is a variance-gamma one (Bessel K). It is infinite at 0 if alpha <= dim/2,
+    and raises for alpha over 10^4, where the logarithms of its factors cancel.
     """
 
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self.alpha, "alpha")
+        object.__setattr__(self, "alpha", positive(self.alpha, "alpha"))
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.exp(-self.alpha * np.log1p(squared(delta, "delta") / (2 * self.alpha * self.length**2)))
+        return np.exp(-self.alpha * np.log1p(squared(delta, "delta", 1 / self.length) / (2 * self.alpha)))
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Variance-gamma density, shape (...)."""
         omega = vectors(omega, "omega")
         a, half = self.alpha, omega.shape[-1] / 2
-        z = np.sqrt(2 * a * squared(omega, "omega")) * self.length
+        if a > LARGEST_ORDER:
+            raise ValueError(f"alpha must be at most {LARGEST_ORDER:g} for a density, got {a!r}")
+        z = np.sqrt(2 * a * squared(omega, "omega", self.length))
         safe, order = np.where(z > 0, z, 1.0), a - half
         log_shape = np.where(
             z > 0, order * np.log(safe / 2) + log_bessel_k(order, safe), gammaln(order) - np.log(2) if order > 0 else np.inf
         )
-        return 2 * np.exp(half * np.log(a / (2 * np.pi)) - gammaln(a) + log_shape) * self.length ** (2 * half)
+        return 2 * np.exp(half * np.log(a / (2 * np.pi)) + 2 * half * np.log(self.length) - gammaln(a) + log_shape)
 
     def _moment(self, p: float, dim: int) -> float:
         return float((2 / self.alpha) ** (p / 2) * poch(dim / 2, p / 2) * poch(self.alpha, p / 2)) if p > -2 * self.alpha else np.inf

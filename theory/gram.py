@@ -36,7 +36,8 @@ def effective_rank(gram: ArrayLike) -> float:
     values = _eigenvalues(_symmetric(gram))
     if values[-1] <= 0:
         raise ValueError("gram must be positive semi-definite and not zero, got no positive eigenvalue")
-    share = values[values > 0] / values[values > 0].sum()
+    share = values[values > 0] / values[-1]
+    share /= share.sum()
     return float(np.exp(-np.sum(share * np.log(share))))
 
 
@@ -64,10 +65,15 @@ def feature_dimension(phi: ArrayLike, ridge: float) -> float:
 
 
 def leverage_scores(gram: ArrayLike, ridge: float) -> FloatArray:
-    """Diagonal of K (K + ridge I)^-1, shape (n,): in [0, 1), with sum `effective_dimension` (Alaoui & Mahoney 2015)."""
+    """Diagonal of K (K + ridge I)^-1, shape (n,): in [0, 1), with sum `effective_dimension` (Alaoui & Mahoney 2015).
+
+    By eigenvectors, so that neither a tiny nor a huge ridge costs digits or a singular matrix.
+    """
     gram, ridge = _symmetric(gram), positive(ridge, "ridge")
     _eigenvalues(gram)
-    return 1 - ridge * np.diag(np.linalg.inv(gram + ridge * np.eye(len(gram))))
+    values, vectors = np.linalg.eigh(gram)
+    values = np.maximum(values, 0.0)
+    return vectors**2 @ (values / (values + ridge))
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ def label_alignment(gram: ArrayLike, labels: ArrayLike, *, centre: bool = False,
 
     Only spaces have a meaning: eigenvalues closer than `gap` times the largest are one space. `centre` removes the mean in
     feature space and of the labels first (Cortes, Mohri & Rostamizadeh 2012). Source: Cristianini et al. 2002; projections
-    on kernel principal components as in Braun, Buhmann & Mueller 2008. ValueError if the labels are (or become) zero.
+    on kernel principal components as in Braun, Buhmann & Mueller 2008. ValueError if the labels or gram are (or become) zero.
     """
     matrix, y = _pair(gram, labels, centre)
     _eigenvalues(matrix)
@@ -127,6 +133,7 @@ def label_alignment(gram: ArrayLike, labels: ArrayLike, *, centre: bool = False,
 def kernel_alignment(gram: ArrayLike, labels: ArrayLike, *, centre: bool = False) -> float:
     """<K, Y Y^T> / (|K|_F |Y|^2) for labels Y (n,) or (n, output), optionally with K and Y centred; at most 1.
 
+    ValueError if the labels or gram are (or become) zero.
     For one output it is the cosine of K and y y^T: Cristianini et al. 2002; centred: Cortes et al. 2012.
     """
     matrix, y = _pair(gram, labels, centre)
@@ -183,8 +190,8 @@ def _eigenvalues(gram: FloatArray) -> FloatArray:
 def _smaller(phi: ArrayLike) -> FloatArray:
     """phi phi^T or phi^T phi, whichever is smaller; they share their nonzero eigenvalues."""
     phi = finite(phi, "phi")
-    if phi.ndim != 2:
-        raise ValueError(f"phi must have shape (n, feature), got {phi.shape}")
+    if phi.ndim != 2 or not phi.size:
+        raise ValueError(f"phi must have shape (n, feature), none of them 0, got {phi.shape}")
     return phi @ phi.T if phi.shape[0] <= phi.shape[1] else phi.T @ phi
 
 
@@ -194,11 +201,13 @@ def _pair(gram: ArrayLike, labels: ArrayLike, centre: bool) -> tuple[FloatArray,
     y = y[:, None] if y.ndim == 1 else y
     if y.ndim != 2 or len(y) != len(matrix):
         raise ValueError(f"labels must have shape ({len(matrix)},) or ({len(matrix)}, output), got {y.shape}")
-    scale = np.abs(y).max(initial=0)
+    y = y / (np.abs(y).max(initial=0) or 1.0)
+    size = np.abs(matrix).max()
     if centre:
         y = y - y.mean(0)
         matrix = matrix - matrix.mean(0) - matrix.mean(1)[:, None] + matrix.mean()
         matrix = (matrix + matrix.T) / 2
-    if np.abs(y).max(initial=0) <= 1e-12 * scale:
-        raise ValueError("labels must not be zero" + (" after centring" if centre else ""))
+    for name, value, limit in (("labels", y, 1e-12), ("gram", matrix, 1e-12 * size)):
+        if np.abs(value).max(initial=0) <= limit:
+            raise ValueError(f"{name} must not be zero" + (" after centring" if centre else ""))
     return matrix, y

@@ -11,9 +11,10 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gamma, hyp0f1, jv
+from scipy.special import gammaln, jv
 
 from theory.arrays import FloatArray, count, finite, positive
+from theory.spectral import hyp0f1
 
 __all__ = ["density_from_kernel", "kernel_from_density"]
 
@@ -37,19 +38,19 @@ def kernel_from_density(density: Radial, r: ArrayLike, dim: int, *, support: flo
 
 def _transform(f: Radial, w: ArrayLike, dim: int, support: float | None, tol: float, name: str, what: str) -> FloatArray:
     w, dim, tol = np.abs(finite(w, name)), count(dim, "dim"), positive(tol, "tol")
-    flat = w.ravel()
+    flat, support = w.ravel(), None if support is None else positive(support, "support")
     coarse, fine = (np.empty_like(flat) for _ in range(2))
     for i, value in enumerate(flat):
         for result, order, n in ((coarse, 24, 60), (fine, 36, 100)):
             if support is not None:
-                result[i] = _panels(f, value, dim, positive(support, "support"), order)
+                result[i] = _panels(f, value, dim, support, order)
             else:
                 result[i] = _half_line(f, value, dim, order, n) if value else _at_zero(f, dim, 1 / n)
     scale = np.abs(fine).max(initial=np.finfo(float).tiny)
     worst = np.abs(fine - coarse).max(initial=0) / scale
     if not worst <= tol:
         raise ValueError(f"{what} must be integrable and smooth enough for tol = {tol}: two resolutions differ by {worst:.2g}")
-    return 2 * np.pi ** (dim / 2) / gamma(dim / 2) * fine.reshape(w.shape)
+    return 2 * np.exp(dim / 2 * np.log(np.pi) - gammaln(dim / 2)) * fine.reshape(w.shape)
 
 
 def _panels(f: Radial, w: float, dim: int, support: float, order: int) -> float:
@@ -86,9 +87,12 @@ def _at_zero(f: Radial, dim: int, h: float) -> float:
 
 
 def _bessel_zeros(nu: float, n: int) -> FloatArray:
-    """First n positive zeros of J_nu, nu >= -1/2, by Newton's method from McMahon's expansion (checked for nu <= 10)."""
-    guess = (np.arange(1, n + 1) + nu / 2 - 0.25) * np.pi
-    zeros = guess - (4 * nu**2 - 1) / (8 * guess)
+    """First n positive zeros of J_nu, nu >= -1/2, by Newton's method from those of Debye's phase sqrt(z^2 - nu^2) - nu acos(nu/z)."""
+    phase = (np.arange(1, n + 1) - 0.25) * np.pi
+    zeros = phase + nu * np.pi / 2  # too large, and the phase is convex: Newton's method comes down
+    for _ in range(30):
+        root = np.sqrt(zeros**2 - nu**2)
+        zeros = zeros - (root - nu * np.arccos(nu / zeros) - phase) * zeros / root
     for _ in range(12):
         zeros = zeros - jv(nu, zeros) / (nu / zeros * jv(nu, zeros) - jv(nu + 1, zeros))
-    return zeros
+    return zeros.astype(np.float64)

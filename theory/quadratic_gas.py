@@ -18,6 +18,7 @@ from scipy.linalg import expm
 from scipy.special import exprel
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
+from theory.diffusion import inverse_temperature
 
 __all__ = ["Modes", "QuadraticGas", "relax"]
 
@@ -57,8 +58,7 @@ class QuadraticGas:
         positive(self.kappa, "kappa", zero=True)
         if not np.isfinite(real(self.attraction, "attraction")):
             raise ValueError(f"attraction must be finite, got {self.attraction!r}")
-        if not real(self.beta, "beta") > 0:
-            raise ValueError(f"beta must be positive, got {self.beta!r}")
+        inverse_temperature(self.beta)
         count(self.n, "n", least=2)
         count(self.dim, "dim")
 
@@ -219,13 +219,14 @@ def relax(rate: float, t: float, start: float, beta: float) -> float:
 
 
 def _euler(rate: float, step: float, n_steps: float, start: float, beta: float) -> float:
-    factor = (1 - step * rate) ** 2
     if n_steps == np.inf and not 0 < step * rate < 2:
         raise ValueError(f"a stationary law needs 0 < step_size rate < 2, got step_size {step:g} and rate {rate:g}")
-    if factor == 1:
+    lost = step * rate * (2 - step * rate)  # 1 - (1 - step rate)^2 without its cancellation
+    if lost == 0 or n_steps == 0:
         return start + n_steps * 2 * step / beta
-    power = 0.0 if n_steps == np.inf else factor**n_steps
-    return float(power * start + 2 * step / beta * (1 - power) / (1 - factor))
+    with np.errstate(divide="ignore"):
+        log_power = n_steps * np.log1p(-min(lost, 1.0))
+    return float(np.exp(log_power) * start - 2 * step / beta * np.expm1(log_power) / lost)
 
 
 def _second_moment(matrix: FloatArray, t: float, start: float, beta: float) -> float:

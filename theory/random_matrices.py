@@ -55,12 +55,12 @@ class MarchenkoPastur:
     def cdf(self, x: ArrayLike) -> FloatArray:
         """P(eigenvalue <= x), the atom included; closed form, shape of x."""
         x = finite(x, "x")
-        low, high = self.edges
+        (low, high), root = self.edges, np.sqrt(self.ratio)
         t = np.clip(x, low, high)
-        left, right = np.sqrt(t - low), np.sqrt(high - t)
-        total = left * right + (low + high) * np.arctan2(left, right)
-        total -= 2 * np.sqrt(low * high) * np.arctan2(np.sqrt(high) * left, np.sqrt(low) * right)
-        return np.where(x < 0, 0.0, self.atom + total / (2 * np.pi * self.ratio))
+        angle = 2 * np.arctan2(np.sqrt(t - low), np.sqrt(high - t))  # x = 1 + ratio - 2 root cos(angle)
+        sine, q = np.sin(angle), min(root, 1 / root)
+        total = root * sine + min(self.ratio, 1.0) * angle - abs(1 - self.ratio) * np.arctan2(q * sine, 1 - q * np.cos(angle))
+        return np.where(x < 0, 0.0, self.atom + total / (np.pi * self.ratio))
 
     def quantile(self, u: ArrayLike) -> FloatArray:
         """Smallest x with cdf(x) >= u, 0 <= u <= 1; shape of u. Root of the closed cdf, to 1e-14 of the upper edge."""
@@ -76,11 +76,18 @@ class MarchenkoPastur:
         return float(brentq(lambda x: float(self.cdf(x)) - u, low, high, xtol=1e-14 * high, rtol=1e-14))
 
     def stieltjes(self, z: ArrayLike) -> np.ndarray:
-        """Integral of rho(dx) / (x - z) for complex z off the spectrum, in the upper or lower half plane or on the real axis."""
+        """Integral of rho(dx) / (x - z) for complex z off the spectrum, in the upper or lower half plane or on the real axis.
+
+        On the support it is the limit from above. ValueError for z = 0 where that is the atom or the edge.
+        """
         z = _complex(z)
+        if self.ratio >= 1 and not z.all():
+            raise ValueError("z must be off the spectrum, got 0")
         low, high = self.edges
-        root = np.sqrt(z - low) * np.sqrt(z - high)  # ~ z at infinity
-        return (1 - self.ratio - z + root) / (2 * self.ratio * z)
+        root, rest = np.sqrt(z - low) * np.sqrt(z - high), z + self.ratio - 1  # root ~ z at infinity
+        same = (rest.conj() * root).real >= 0
+        far = rest + np.where(same, root, -root)  # without cancellation: ratio z m^2 + rest m + 1 = 0
+        return np.where(same, -2 / far, -far / np.where(same, 1, 2 * self.ratio * z))
 
     def moment(self, order: int) -> float:
         """E lambda^order, a Narayana polynomial of the ratio: 1, 1 + ratio, 1 + 3 ratio + ratio^2, ..."""
@@ -155,7 +162,7 @@ class PenningtonWorah:
         """Integral of rho(dx) / (x - z) for z in the upper half plane; shape of z."""
         z = _complex(z)
         if (z.imag <= 0).any():
-            raise ValueError("z must be in the upper half plane")
+            raise ValueError(f"z must be in the upper half plane, got an imaginary part of {z.imag.min()}")
         flat = z.ravel()
         return self._follow(flat.real, flat.imag).reshape(z.shape)
 
@@ -163,7 +170,7 @@ class PenningtonWorah:
         """Density of the continuous part at x > 0, shape of x: the root on the real axis, reached by continuation."""
         x = finite(x, "x")
         if (x <= 0).any():
-            raise ValueError("x must be positive (the mass at zero is `atom`)")
+            raise ValueError(f"x must be positive (the mass at zero is `atom`), got {x.min()}")
         return np.maximum(self._follow(x.ravel(), np.zeros(x.size)).imag, 0.0).reshape(x.shape) / np.pi
 
     @property
@@ -188,50 +195,42 @@ class PenningtonWorah:
     @cached_property
     def _table(self) -> tuple[FloatArray, FloatArray]:
         """Points of the support and the mass of the continuous part below them."""
-        angle = np.linspace(0, np.pi / 2, 3002)[1:]
-        grid = self.edge * np.sin(angle) ** 2
-        mass = cumulative_trapezoid(self.density(grid) * self.edge * np.sin(2 * angle), angle, initial=0)
+        angle = np.linspace(0, np.pi / 2, 3002)
+        grid, slope = self.edge * np.sin(angle) ** 4, 4 * self.edge * np.sin(angle) ** 3 * np.cos(angle)
+        weight = np.concatenate([[0.0], self.density(grid[1:]) * slope[1:]])  # 0 at 0, however the density rises there
+        mass = cumulative_trapezoid(weight, angle, initial=0)
         if abs(mass[-1] - (1 - self.atom)) > 1e-3:
             raise ValueError(f"cdf needs a density that 3000 points resolve, got a mass of {mass[-1]} for {1 - self.atom} in {self}")
         mass *= (1 - self.atom) / mass[-1]
-        return np.concatenate([[0.0], grid]), np.concatenate([[0.0], mass])
+        return grid, mass
 
     def _follow(self, x: FloatArray, y: FloatArray) -> np.ndarray:
         """The Stieltjes transform at x + i y: the quartic's root near 0 at a large imaginary part, followed down by Newton's method."""
-        heights = np.concatenate([self.edge * np.geomspace(100, 1e-9, 120), [0.0]])
+        heights = np.concatenate([self.edge * np.geomspace(100, 1e-16, 190), [0.0]])
         q = np.zeros(len(x), dtype=complex)
         for height in heights:
             z = x + 1j * np.maximum(height, y)
-            q = _newton(self._quartic(1 / (z * self.psi)), q, 40 if height == 0 else 3)
+            q = self._newton(1 / (z * self.psi), q, 40 if height == 0 else 3)
         return -(1 + self.psi * q) / z
 
-    def _quartic(self, t: np.ndarray) -> np.ndarray:
-        """Coefficients (.., 5), lowest power first, of the equation for q = P - 1."""
-        a = np.array([1, self.phi + self.psi, self.phi * self.psi])  # P_phi P_psi in powers of q
-        q = np.array([0, 1.0])
-        linear, squared = np.polynomial.polynomial.polymul(a, q), np.polynomial.polynomial.polymul(a, a)
-        rows = np.zeros((len(t), 5), dtype=complex)
-        rows[:, 1] = 1
-        rows[:, :4] -= t[:, None] * self.zeta * np.pad(linear, (0, 4 - len(linear)))
-        rows[:, :3] -= t[:, None] * self.eta * a
-        rows += (t**2)[:, None] * (self.eta - self.zeta) * self.zeta * squared
-        return rows
+    def _newton(self, t: np.ndarray, q: np.ndarray, n_iterations: int) -> np.ndarray:
+        """Newton's steps for q = w (zeta q + eta) - zeta (eta - zeta) w^2, w = t (1 + phi q)(1 + psi q).
 
-
-def _newton(rows: np.ndarray, q: np.ndarray, n_iterations: int) -> np.ndarray:
-    """Newton's steps from q (n,) for n polynomials, coefficients (n, degree + 1) with the lowest power first."""
-    for _ in range(n_iterations):
-        value, slope = np.zeros_like(q), np.zeros_like(q)
-        for column in rows.T[::-1]:
-            slope, value = slope * q + value, value * q + column
-        q = q - np.where(value == 0, 0.0, value / np.where(slope == 0, 1.0, slope))
-    return q
+        In factors, not in powers of q: near x = 0 the roots meet at q = -1/psi, where the powers cancel.
+        """
+        for _ in range(n_iterations):
+            left, right, front = 1 + self.phi * q, 1 + self.psi * q, self.zeta * q + self.eta
+            w, slope, bend = t * left * right, t * (self.phi * right + self.psi * left), self.zeta * (self.eta - self.zeta)
+            value = q - w * front + bend * w**2
+            derivative = 1 - slope * front - self.zeta * w + 2 * bend * w * slope
+            q = q - np.where(value == 0, 0.0, value / np.where(derivative == 0, 1.0, derivative))
+        return q
 
 
 def _complex(z: ArrayLike) -> np.ndarray:
     z = np.asarray(z, dtype=complex)
     if not np.isfinite(z).all():
-        raise ValueError("z must be finite")
+        raise ValueError(f"z must be finite, got {int((~np.isfinite(z)).sum())} NaN or infinite values")
     return z
 
 
@@ -254,8 +253,8 @@ def fourier_gram(
     Source: Liao, Couillet & Mahoney 2020, theorem 1. ValueError if the iteration does not reach tol.
     """
     x, m, ridge = finite(x, "x"), count(n_frequencies, "n_frequencies"), positive(ridge, "ridge")
-    if x.ndim != 2:
-        raise ValueError(f"x must have shape (n, dim), got {x.shape}")
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(f"x must have shape (n, dim), none of them 0, got {x.shape}")
     x = x / positive(length, "length")
     norms, product = np.sum(x**2, 1), x @ x.T
     near, far = (np.exp(-0.5 * np.add.outer(norms, norms) + sign * product) for sign in (1, -1))

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import gammaln, kve, poch
+from scipy.special import hyp0f1 as scipy_hyp0f1
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
 from theory.gram import effective_rank, feature_rank
@@ -34,10 +35,13 @@ __all__ = [
     "SpectralPair",
     "effective_rank",
     "feature_rank",
+    "hyp0f1",
     "log_bessel_k",
     "squared",
     "vectors",
 ]
+
+LARGEST_ORDER = 1e4  # of a Bessel function: its logarithm's rounding is then about 1e-11
 
 
 class SpectralPair:
@@ -63,7 +67,7 @@ class Product(SpectralPair):
     length: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(self.length, "length")
+        object.__setattr__(self, "length", positive(self.length, "length"))
 
     def marginal(self, dim: int = 1) -> Any:
         """Law of one coordinate (the same in every dim), a frozen SciPy distribution: cdf, ppf, moment, ..."""
@@ -111,7 +115,7 @@ class Isotropic(SpectralPair):
     length: float = 1.0
 
     def __post_init__(self) -> None:
-        positive(self.length, "length")
+        object.__setattr__(self, "length", positive(self.length, "length"))
 
     def squared_norm(self, dim: int) -> Any:
         """Law of |omega|^2, a frozen SciPy distribution: P(|omega| <= r) = squared_norm(dim).cdf(r**2). ValueError if it has none."""
@@ -122,10 +126,10 @@ class Isotropic(SpectralPair):
         raise ValueError(f"{type(self).__name__} has no marginal in closed form")
 
     def moment(self, order: float, dim: int) -> float:
-        """E |omega|^order, order > -dim; infinity where it diverges."""
+        """E |omega|^order, finite order > -dim; infinity where it diverges."""
         order, dim = real(order, "order"), count(dim, "dim")
-        if not order > -dim:
-            raise ValueError(f"order must be over -dim = {-dim}, got {order!r}")
+        if not -dim < order < np.inf:
+            raise ValueError(f"order must be finite and over -dim = {-dim}, got {order!r}")
         return self._moment(order, dim) / self.length**order
 
     def _moment(self, p: float, dim: int) -> float:
@@ -155,12 +159,12 @@ class Gaussian(Isotropic):
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.exp(-0.5 * squared(delta, "delta") / self.length**2)
+        return np.exp(-0.5 * squared(delta, "delta", 1 / self.length))
 
     def density(self, omega: ArrayLike) -> FloatArray:
         """Normal density of covariance length^-2 I, shape (...)."""
         omega = vectors(omega, "omega")
-        return np.exp(-0.5 * squared(omega, "omega") * self.length**2) * (self.length / np.sqrt(2 * np.pi)) ** omega.shape[-1]
+        return np.exp(omega.shape[-1] * np.log(self.length / np.sqrt(2 * np.pi)) - 0.5 * squared(omega, "omega", self.length))
 
     def squared_norm(self, dim: int) -> Any:
         """Chi-squared with dim degrees of freedom, over length^2."""
@@ -178,6 +182,7 @@ class Gaussian(Isotropic):
 class Matern(Isotropic):
     """k = 2^(1-nu)/Gamma(nu) z^nu K_nu(z), z = sqrt(2 nu) |delta| / length; frequencies multivariate Student-t (2 nu dof, scale 1/length).
 
+    nu of at most 10^4, beyond which the logarithms of the kernel's factors cancel: there Gaussian is within 1/(4 nu) or so.
     Source: Rasmussen & Williams 2006, section 4.2.1.
     """
 
@@ -185,11 +190,13 @@ class Matern(Isotropic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(self.nu, "nu")
+        object.__setattr__(self, "nu", positive(self.nu, "nu"))
+        if self.nu > LARGEST_ORDER:
+            raise ValueError(f"nu must be at most {LARGEST_ORDER:g}, got {self.nu!r}")
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        z = np.sqrt(2 * self.nu * squared(delta, "delta")) / self.length
+        z = np.sqrt(2 * self.nu * squared(delta, "delta", 1 / self.length))
         safe = np.where(z > 0, z, 1.0)
         log_front = (1 - self.nu) * np.log(2) - gammaln(self.nu) + self.nu * np.log(safe)
         return np.where(z > 0, np.exp(log_front + log_bessel_k(self.nu, safe)), 1.0)
@@ -199,7 +206,7 @@ class Matern(Isotropic):
         omega = vectors(omega, "omega")
         dof, dim = 2 * self.nu, omega.shape[-1]
         log_front = gammaln((dof + dim) / 2) - gammaln(dof / 2) + dim * (np.log(self.length) - 0.5 * np.log(dof * np.pi))
-        return np.exp(log_front - 0.5 * (dof + dim) * np.log1p(self.length**2 * squared(omega, "omega") / dof))
+        return np.exp(log_front - 0.5 * (dof + dim) * np.log1p(squared(omega, "omega", self.length) / dof))
 
     def squared_norm(self, dim: int) -> Any:
         """2 nu / length^2 times chi2_dim / chi2_(2 nu), a beta-prime law."""
@@ -226,7 +233,7 @@ class Exponential(Matern):
 
     def kernel(self, delta: ArrayLike) -> FloatArray:
         """k(delta), shape (...)."""
-        return np.exp(-np.sqrt(squared(delta, "delta")) / self.length)
+        return np.exp(-np.sqrt(squared(delta, "delta", 1 / self.length)))
 
 
 def log_bessel_k(order: float, z: FloatArray) -> FloatArray:
@@ -241,6 +248,19 @@ def log_bessel_k(order: float, z: FloatArray) -> FloatArray:
     return result.reshape(np.shape(z))
 
 
+def hyp0f1(b: float, x: ArrayLike) -> FloatArray:
+    """0F1(b; x) for b > 0 and x <= 0, SciPy's, or by mpmath where its Gamma(b) |x|^((1-b)/2) is no float (b over 80 or so)."""
+    x = np.asarray(x, dtype=np.float64)
+    values = np.atleast_1d(scipy_hyp0f1(b, x))
+    size = np.where(x < 0, -x, 1.0)
+    outside = np.atleast_1d(((b > 170) | (np.abs(gammaln(b) + 0.5 * (1 - b) * np.log(size)) > 500)) & (x < 0))
+    if outside.any():
+        from mpmath import hyp0f1 as exact
+
+        values[outside] = [float(exact(b, point)) for point in np.atleast_1d(x)[outside]]
+    return values.reshape(x.shape)
+
+
 def vectors(x: ArrayLike, name: str) -> FloatArray:
     """x (..., dim) as floats; ValueError for a scalar."""
     x = finite(x, name)
@@ -249,6 +269,6 @@ def vectors(x: ArrayLike, name: str) -> FloatArray:
     return x
 
 
-def squared(x: ArrayLike, name: str) -> FloatArray:
-    """|x|^2 over the last axis."""
-    return np.sum(vectors(x, name) ** 2, axis=-1)
+def squared(x: ArrayLike, name: str, scale: float = 1.0) -> FloatArray:
+    """|scale x|^2 over the last axis; scaled first, so that neither square leaves the floats."""
+    return np.sum((scale * vectors(x, name)) ** 2, axis=-1)

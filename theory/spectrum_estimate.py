@@ -126,9 +126,11 @@ def radial_profile(omega: ArrayLike, edges: ArrayLike, *, radius: float | None =
     if edges[0] < 0:
         raise ValueError(f"edges must be at least 0, got {edges[0]}")
     dim = omega.shape[2]
-    unit_ball = np.exp(dim / 2 * np.log(np.pi) - gammaln(dim / 2 + 1))
+    with np.errstate(divide="ignore"):  # shells by logarithms: r^dim leaves the floats, and thin shells cancel
+        outer, inner = dim * np.log(edges[1:]), dim * np.log(edges[:-1])
+    volume = np.exp(dim / 2 * np.log(np.pi) - gammaln(dim / 2 + 1) + outer) * -np.expm1(inner - outer)
     free = np.ones(omega.shape[:2], dtype=bool) if radius is None else ~_on_wall(omega, radius)
-    return _histogram(np.linalg.norm(omega, axis=2), free, edges, unit_ball * np.diff(edges**dim))
+    return _histogram(np.linalg.norm(omega, axis=2), free, edges, volume)
 
 
 def marginal_profile(omega: ArrayLike, edges: ArrayLike, axis: int, *, radius: float | None = None) -> Estimate:
@@ -153,9 +155,9 @@ def characteristic_function(
         raise ValueError(f"delta must have a last axis of {omega.shape[2]}, got shape {delta.shape}")
     if method not in ("auto", "exact", "finufft"):
         raise ValueError(f"method must be 'auto', 'exact' or 'finufft', got {method!r}")
-    points = delta.reshape(-1, omega.shape[2])
+    points, tol = delta.reshape(-1, omega.shape[2]), positive(tol, "tol")
     if method == "finufft" or (method == "auto" and omega.shape[1] * len(points) >= 1e7 and _has_finufft(omega.shape[2])):
-        sums = np.array([_nonuniform_fft(chain, points, positive(tol, "tol")) for chain in omega])
+        sums = np.array([_nonuniform_fft(chain, points, tol) for chain in omega])
     else:
         sums = np.array([_blocks(lambda w: np.cos(points @ w.T), chain, len(points)) for chain in omega])
     return _over_chains((sums / omega.shape[1]).reshape(len(omega), *delta.shape[:-1]))

@@ -26,7 +26,7 @@ def yaglom_kernel(x: ArrayLike, y: ArrayLike, omega: ArrayLike, weights: ArrayLi
     Weighted by the quadrature weights of a density g it is the kernel of g; unweighted, that of particles or of a sample.
     """
     x, y, omega = vectors(x, "x"), vectors(y, "y"), finite(omega, "omega")
-    if omega.ndim != 2 or x.shape[-1] != y.shape[-1] or omega.shape[1] != 2 * x.shape[-1]:
+    if omega.ndim != 2 or not omega.size or x.shape[-1] != y.shape[-1] or omega.shape[1] != 2 * x.shape[-1]:
         raise ValueError(f"x, y, omega must have shapes (..., dim), (..., dim), (n, 2 dim), got {x.shape}, {y.shape}, {omega.shape}")
     w = omega.reshape(len(omega), 2, -1)
     phase_x, phase_y = (np.exp(1j * np.einsum("...d,npd->...np", point, w)).sum(-1) for point in (x, y))
