@@ -134,4 +134,4 @@ def test_bessel_kernel_in_many_dimensions():
     """exp(-|delta|^2/(4 (m + 1))) up to the next order where delta is small beside the order."""
     x = np.full((3, 200), 0.05) * np.array([[0.1], [1.0], [3.0]])
     values = Bessel(1.0, 100.0).kernel(x)
-    assert np.isfinite(values).all() and values == pytest.approx(np.exp(-np.sum(x**2, 1) / (4 * 201)), abs=1e-6)
+    assert values == pytest.approx(np.exp(-np.sum(x**2, 1) / (4 * 201)), abs=1e-6)

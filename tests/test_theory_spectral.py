@@ -182,5 +182,5 @@ def test_orders_whose_logarithms_cancel_are_refused():
         w = mp.sqrt(2 * nu) * z
         exact = 2 ** (1 - mp.mpf(nu)) / mp.gamma(nu) * w**nu * mp.besselk(nu, w)
     assert float(Matern(1.0, nu=nu).kernel([z])) == pytest.approx(float(exact), rel=2e-11)
-    with pytest.raises(ValueError, match="nu must be at most 10000, got 20000.0"):
+    with pytest.raises(ValueError, match="nu must be at most 10000, got 20000"):
         Matern(1.0, nu=2e4)
