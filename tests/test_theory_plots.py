@@ -177,7 +177,16 @@ def test_saved_and_reloaded_datasets_draw_the_same(figures, name, tmp_path):
         _same(_artists(_figure(plots.draw(figures[name]))), _artists(_figure(plots.draw(saved))))
 
 
-@pytest.mark.parametrize("name", ["check", "large deviation", "map"])
+def test_courses_are_redrawn_from_trajectory_and_table(dataset, table, tmp_path):
+    for name, saved in (("run", dataset), ("table", table)):
+        saved.to_netcdf(tmp_path / f"{name}.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "run.nc") as run, xr.open_dataset(tmp_path / "table.nc") as laws:
+        for plot in (plots.plot_second_moment, plots.plot_energy):
+            _same(_artists(plot(dataset, table).figure), _artists(plot(run, laws).figure))
+        _same(_artists(plots.plot_mixing(table).figure), _artists(plots.plot_mixing(laws).figure))
+
+
+@pytest.mark.parametrize("name", ["check", "map"])
 def test_zarr_does_as_well(figures, name, tmp_path):
     figures[name].to_zarr(tmp_path / "figure.zarr", zarr_format=2)
     with xr.open_zarr(tmp_path / "figure.zarr", chunks=None) as saved:
@@ -215,12 +224,11 @@ def test_variables_say_what_they_are(figures):
     assert plots.draw(figures["compared"]).get_xlabel() == "frequency [1/length]"
 
 
-@pytest.mark.parametrize("kind", ["pdf", "svg"])
-def test_vector_export(figures, kind):
-    for name in ("check", "map"):
-        buffer = io.BytesIO()
-        _figure(plots.draw(figures[name])).savefig(buffer, format=kind)
-        assert buffer.tell() > 5000
+@pytest.mark.parametrize(("kind", "name"), [("pdf", "check"), ("svg", "map")])
+def test_vector_export(figures, kind, name):
+    buffer = io.BytesIO()
+    _figure(plots.draw(figures[name])).savefig(buffer, format=kind)
+    assert buffer.tell() > 5000
 
 
 def test_matplotlib_is_loaded_by_figures_alone():
@@ -341,6 +349,21 @@ def test_deciles_are_those_that_check_tests(dataset, table):
     assert np.abs(found["measured"]).max() < 0.1
     with pytest.raises(ValueError, match="must have a density law: nothing confines"):
         curves.density_deciles(dataset.assign_attrs(energy=json.dumps({"name": "Riesz", "s": 0, "strength": 1.0})))
+
+
+def test_deciles_of_each_coordinate_and_of_the_radius():
+    rng = np.random.default_rng(3)
+    omega = xr.DataArray(rng.uniform(size=(2, 40, 10, 2)), dims=("chain", "step", "particle", "dim"))
+    torus = {"energy": {"name": "Riesz", "s": 1, "strength": 0.0}, "domain": {"name": "Torus", "period": [1.0, 1.0]}}
+    trap = {"energy": {"name": "Quadratic", "stiffness": 1.0}, "domain": {"name": "FullSpace"}}
+    runs = [xr.Dataset({"omega": x}, {"step": np.arange(40)}) for x in (omega, omega.copy(data=rng.normal(size=omega.shape)))]
+    for run, description, series in zip(runs, (torus, trap), (["coordinate 1", "coordinate 2"], ["radius, free particles"])):
+        run.attrs = {key: json.dumps(value) for key, value in (description | {"sampler": {"name": "MALA", "beta": 1.0}}).items()}
+        found = curves.density_deciles(run)
+        assert found["series"].values.tolist() == series
+        z = (found["measured"] / ((found["high"] - found["low"]) / 4)).values
+        assert np.abs(z).max() < 4.5  # 18 deviations: false alarm below 2e-4
+        assert np.abs(curves.density_deciles(run.assign(omega=run["omega"] * 0.9))["measured"]).max() > 0.04  # the wrong scale is seen
 
 
 def test_laws_across_runs_are_sorted_rows_of_the_tables(table):

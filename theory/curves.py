@@ -175,7 +175,7 @@ def density_deciles(
     series = (
         [f"coordinate {k + 1}" for k in range(len(groups))]
         if len(groups) > 1
-        else [groups[0][0].note.removeprefix("worst decile").lstrip(", ")]
+        else [groups[0][0].note.removeprefix("worst decile").lstrip(", ").removeprefix("of the ")]
     )
     return compared(
         np.arange(1, 10) / 10,
