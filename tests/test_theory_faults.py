@@ -56,7 +56,7 @@ class Kind:
 
     def start(self, seed):
         """Cells of a lattice, one particle in each."""
-        side, half = int(np.ceil(self.n ** (1 / self.dim))), 1.0 if self.domain == "space" else 0.9 / self.dim**0.5
+        side, half = int(np.ceil(self.n ** (1 / self.dim))), 1.0 if self.domain == "space" else 0.8 / self.dim**0.5
         rng = np.random.default_rng(seed)
         lattice = np.stack(np.meshgrid(*[np.arange(side)] * self.dim), -1).reshape(-1, self.dim)[: self.n]
         return half * (2 * (lattice + rng.uniform(0.3, 0.7, (8, self.n, self.dim))) / side - 1) + (self.domain == "torus")
@@ -108,7 +108,7 @@ FAULTS = {
     "wider walls": lambda kind: {"size": 1.15},
     "narrower walls": lambda kind: {"size": 0.85},
 }
-FAST = ["line, trap", "plane, ball", "line, trap, mala", "space, ball, mala"]
+FAST = ["plane, trap", "plane, ball"]
 
 
 def meets(kind, fault):
@@ -124,7 +124,7 @@ def blind(run):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        pytest.param(name, fault, marks=[] if name in FAST else [pytest.mark.slow])
+        pytest.param(name, fault, marks=[] if name == FAST["walls" in fault] else [pytest.mark.slow])
         for name, kind in KINDS.items()
         for fault in FAULTS
         if meets(kind, fault)
@@ -167,8 +167,8 @@ def false_alarms(names, seeds):
 
 
 def test_right_runs_stay_green_over_seeds():
-    """8 runs; at 1e-3 each a false alarm comes in 0.8 % of the tests."""
-    assert not false_alarms(["plane, trap", "plane, trap, mala"], range(2, 6))
+    """6 runs; at 1e-3 each a false alarm comes in 0.6 % of the tests."""
+    assert not false_alarms(FAST, range(2, 5))
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def _rms_steps(run: Run, size: FloatArray) -> Law:
 def capped(run: Run) -> Law:
     """Fraction of particle steps that the drift cap shortened; above CAPPED_LIMIT the run does not sample its law."""
     if run.capped is None or run.sampler.get("drift_cap") is None:
-        raise NotApplicable("the sampler has no drift cap")
+        raise NotApplicable("the sampler has no drift cap" if run.sampler.get("drift_cap") is None else "no capped steps were recorded")
     measured, error, across = mean_and_error(run.capped)
     return Law("capped", 0.0, measured, error, across, CAPPED_LIMIT, float("nan"), measured <= CAPPED_LIMIT, f"at most {CAPPED_LIMIT:g}")
 
