@@ -123,6 +123,18 @@ def test_many_particles_keep_their_digits(n, a):
     assert gas.mean_distance == pytest.approx(distance, rel=1e-11)
 
 
+@pytest.mark.parametrize("n", [2, 9])
+@pytest.mark.parametrize("beta", [1e-6, 1.0, 1e8])
+def test_weak_repulsion_keeps_the_digits_of_the_distance(n, beta):
+    """Without repulsion 2 width/sqrt(pi), and above by strength times beta/2 (n/(n-1)) of its variance and correlations: linear."""
+    free = CoulombLine(n, beta, 1.3, 0.0)
+    assert free.mean_distance == pytest.approx(2 * free.width / np.sqrt(np.pi), rel=1e-12)
+    weak = 1e-5 * np.sqrt(1.3 / beta)  # a repulsion small beside the temperature
+    once, twice = (CoulombLine(n, beta, 1.3, k * weak).mean_distance / free.mean_distance - 1 for k in (1, 2))
+    assert 0 < once < 1e-4
+    assert twice == pytest.approx(2 * once, rel=1e-3)
+
+
 def test_cold_and_crowded_limits():
     n, kappa, strength = 40, 1.3, 0.7
     cold = CoulombLine(n, 1e7, kappa, strength)
@@ -141,7 +153,6 @@ def test_cold_and_crowded_limits():
         (lambda: CoulombLine(3, 0.0, 1.0, 1.0), "beta must be"),
         (lambda: CoulombLine(3, 1.0, 1.0, 1.0).rank_density(4, [0.0]), "k must be at most n = 3, got 4"),
         (lambda: CoulombLine(3, 1.0, 1.0, 1.0).density([np.nan]), "x must be finite"),
-        (lambda: CoulombLine(3, 1.0, 1.0, 0.0).mean_distance, "strength must be"),
         (lambda: CoulombLine(3, 1.0, 1.0, 0.0).sample("a"), "rng must be"),
     ],
 )

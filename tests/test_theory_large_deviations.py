@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import binomtest, kstest
+from scipy.stats import binom, binomtest, kstest
 
 from theory.ensembles import (
     circle_gas_log_partition,
@@ -436,22 +436,26 @@ def test_empirical_rate_is_the_exact_binomial_interval():
             assert (seen.low, seen.high) == pytest.approx((-np.log(interval.high) / speed, -np.log(interval.low) / speed))
             assert seen.rate == pytest.approx(-np.log(hits / trials) / speed)
         elif hits == 0:
-            assert seen.rate == seen.high == np.inf  # no upper end, and all of the error below
-            assert seen.low == pytest.approx(-np.log(1 - (1 - level) ** (1 / trials)) / speed)
+            assert seen.rate == seen.high == np.inf  # no upper end
+            assert seen.low == pytest.approx(-np.log(1 - ((1 - level) / 2) ** (1 / trials)) / speed)
         else:
             assert seen.rate == seen.low == 0
-            assert seen.high == pytest.approx(-np.log((1 - level) ** (1 / trials)) / speed)
+            assert seen.high == pytest.approx(-np.log(((1 - level) / 2) ** (1 / trials)) / speed)
     flags = np.arange(40) < 7
     assert empirical_rate(flags, 40, 3.0) == empirical_rate(7, 40, 3.0)
 
 
-def test_empirical_rate_covers_rare_events_too():
-    speed, trials = 20, 300
-    for p in (0.002, 0.05, 0.9):
-        hits = np.random.default_rng(3).binomial(trials, p, 2000)
-        intervals = [empirical_rate(int(h), trials, speed, level=0.9) for h in hits]
-        cover = np.mean([low <= -np.log(p) / speed <= high for _, low, high in intervals])
-        assert cover > 0.9 - 4 * np.sqrt(0.09 / 2000)  # at least the level; 4 standard errors
+@pytest.mark.parametrize("trials", [1, 12, 40])
+@pytest.mark.parametrize("level", [0.9, 0.99])
+def test_empirical_rate_covers_every_frequency(trials, level):
+    """The coverage, summed exactly, at rare and frequent events alike; somewhere it comes near the level, so that it is not idle."""
+    hits = np.arange(trials + 1)
+    intervals = np.array([empirical_rate(int(h), trials, 2.0, level=level)[1:] for h in hits])
+    p = np.r_[np.geomspace(1e-6, 0.5, 300), 1 - np.geomspace(1e-6, 0.5, 300)][:, None]
+    covered = (intervals[:, 0] <= -np.log(p) / 2) & (-np.log(p) / 2 <= intervals[:, 1])
+    coverage = np.sum(covered * binom.pmf(hits, trials, p), axis=1)
+    assert coverage.min() >= level
+    assert coverage.min() < level + (1 - level) / 2 + 0.01
 
 
 @pytest.mark.parametrize(

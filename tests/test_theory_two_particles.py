@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.integrate import dblquad
+from scipy.special import gammaln
 from scipy.stats import gamma, kstest
 
 from theory.coulomb_line import CoulombLine
@@ -60,6 +61,34 @@ def test_energy_is_the_derivative_and_the_virial_holds(dim, s, beta):
         assert second_moment(dim, beta, KAPPA, 1.01 * STRENGTH, s, pair_moment=pair.distance_moment(-s)) != pytest.approx(moment, rel=1e-9)
 
 
+@pytest.mark.parametrize("dim", [1, 2, 7])
+@pytest.mark.parametrize("beta", [1e-6, 2.3, 1e4])
+@pytest.mark.parametrize("strength", [0.0, 1e-9, STRENGTH])
+def test_moments_of_the_log_pair_down_to_the_last_that_exists(dim, beta, strength):
+    pair, half = TwoParticles(dim, beta, KAPPA, strength, 0.0), (dim + beta * strength) / 2
+    for power in (-dim + 1e-4, -dim + 0.05, -0.5 * dim, 1.0, 30.0):
+        log_moment = gammaln(half + power / 2) - gammaln(half) + power / 2 * np.log(4 / (beta * KAPPA))
+        assert np.log(pair.distance_moment(power)) == pytest.approx(log_moment, abs=2e-11 + 1e-15 * beta)
+
+
+@pytest.mark.parametrize("s", [0.3, 20.0, 100.0, 1000.0])
+@pytest.mark.parametrize(("beta", "strength"), [(1e-6, 1.0), (1.0, 1e-6), (BETA, STRENGTH), (1e4, STRENGTH)])
+def test_steep_repulsion_against_fine_quadrature(s, beta, strength):
+    """From s = 100 on the particles are nearly hard, of diameter 1."""
+    pair = TwoParticles(2, beta, KAPPA, strength, s)
+    scale = np.sqrt(4 / (beta * KAPPA))
+    low, high = min(-2.0 if s > 1 else -60.0, np.log(scale) - 60 / s), max(np.log(7 * scale), 1.0)
+    y, step = np.linspace(low, high, 1_000_001, retstep=True)
+    with np.errstate(over="ignore"):
+        log_weight = 2 * y - beta * (KAPPA * np.exp(2 * y) / 4 + strength * np.exp(-s * y))
+    weight = np.exp(log_weight - log_weight.max())  # equal steps of a function that dies at both ends: exact to rounding
+    square = np.sum(weight * np.exp(2 * y)) / np.sum(weight)
+    assert pair.distance_moment(2) == pytest.approx(square, rel=1e-11)
+    assert pair.log_partition == pytest.approx(
+        np.log(np.pi / (beta * KAPPA)) + np.log(2 * np.pi * np.sum(weight) * step) + log_weight.max(), abs=1e-10
+    )
+
+
 def test_quadrature_on_the_line():
     def weight(y, x):
         return np.exp(-BETA * (KAPPA * (x**2 + y**2) / 2 + STRENGTH / abs(x - y)))
@@ -90,8 +119,9 @@ def test_samples(dim, s):
     [
         (lambda: TwoParticles(0, 1.0, 1.0, 1.0, 0.0), "dim must be"),
         (lambda: TwoParticles(2, 1.0, 1.0, 1.0, -2.0), "s must be finite and above -2, got -2.0"),
+        (lambda: TwoParticles(2, 1.0, 1.0, 1.0, -1.9999), "s must leave distances in floating point, got -1.9999"),
         (lambda: TwoParticles(2, 1.0, 0.0, 1.0, 0.0), "kappa must be"),
-        (lambda: TwoParticles(2, 1.0, 1.0, 1.0, 0.0).distance_moment(-2), "power must be above -dim = -2, got -2"),
+        (lambda: TwoParticles(2, 1.0, 1.0, 1.0, 0.0).distance_moment(-2), "power must be finite and above -dim = -2, got -2"),
         (lambda: TwoParticles(2, 1.0, 1.0, 1.0, 0.0).distance_density([np.nan]), "r must be finite"),
     ],
 )

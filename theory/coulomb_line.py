@@ -107,14 +107,14 @@ class CoulombLine:
 
     @property
     def energy(self) -> float:
-        """Exact E H_N, minus the derivative of log Z_N / n in beta."""
-        ground = -self.kappa / 2 * np.mean(self.ground_state**2)
-        return float(1 / (2 * self.beta) + ground - self._tables[1] * self.spacing / (2 * self.beta * self.n))
+        """Exact E H_N = 1/(2 beta) - strength/4 of `mean_distance`, by the virial identity."""
+        return 0.5 / self.beta - self.strength / 4 * self.mean_distance
 
     @property
     def mean_distance(self) -> float:
-        """E of the mean |x_k - x_l| over pairs, strength positive: E H_N = 1/(2 beta) - strength/4 of it, by the virial identity."""
-        return (0.5 / self.beta - self.energy) * 4 / positive(self.strength, "strength")
+        """E of the mean |x_k - x_l| over pairs, from the derivative of log Z_N in the strength: that of the ground state, and the rest."""
+        ground = 2 * self.strength * (self.n + 1) / (3 * self.kappa * (self.n - 1))
+        return ground + 4 * self.width * self._tables[1] / (self.n * (self.n - 1))
 
     @property
     def second_moment(self) -> float:

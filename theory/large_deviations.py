@@ -268,7 +268,7 @@ class EmpiricalRate(NamedTuple):
     rate
         The estimate; infinite if the event was never seen.
     low, high
-        Clopper-Pearson interval. Never seen: `high` is infinite and `low` is a one-sided bound. Always seen: `low` is 0.
+        Clopper-Pearson interval. Never seen: `high` is infinite. Always seen: `low` is 0.
     """
 
     rate: float
@@ -297,7 +297,7 @@ def empirical_rate(successes: ArrayLike, n_trials: int, speed: float, *, level: 
     hits = int(seen.sum())
     if not 0 <= hits <= n_trials or level >= 1:
         raise ValueError(f"successes must lie between 0 and n_trials = {n_trials} and level below 1, got {hits} and {level!r}")
-    tail = (1 - level) / (1 if hits in (0, n_trials) else 2)
+    tail = (1 - level) / 2  # one-sided bounds at the ends would cover less than `level` for some frequencies
     p_low = betaincinv(hits, n_trials - hits + 1, tail) if hits else 0.0
     p_high = betaincinv(hits + 1, n_trials - hits, 1 - tail) if hits < n_trials else 1.0
     with np.errstate(divide="ignore"):
