@@ -168,3 +168,15 @@ def test_a_gram_matrix_without_content_is_refused(function):
         function(np.zeros((3, 3)), [1.0, 2.0, 1.0])
     with pytest.raises(ValueError, match="gram must not be zero after centring"):
         function(np.ones((3, 3)), [1.0, 2.0, 1.0], centre=True)
+
+
+def test_cutoff_counts_a_share_that_is_just_reached():
+    alignment = label_alignment(np.diag([4.0, 3.0, 2.0, 1.0]), [1.0, 1.0, 1.0, 1.0])
+    assert [alignment.cutoff(share) for share in (0.25, 0.5, 0.51, 0.75, 1.0)] == [1, 2, 3, 3, 4]
+
+
+@pytest.mark.parametrize("function", [effective_rank, lambda gram: effective_dimension(gram, 1.0), lambda gram: leverage_scores(gram, 1.0)])
+def test_small_negative_eigenvalues_are_rounding_only_to_a_millionth(function):
+    function(np.diag([-1e-9, 1.0]))
+    with pytest.raises(ValueError, match="gram must be positive semi-definite, got eigenvalues from"):
+        function(np.diag([-1e-4, 1.0]))
