@@ -38,7 +38,7 @@ KAPPA, STRENGTH, WALL = 1.3, 0.7, 1.4
 
 def quartic(s, strength=STRENGTH, power=4):
     """Equilibrium in the plane in the trap r^power/power."""
-    return radial_equilibrium(lambda r: r**power / power, dim=2, s=s, strength=strength, derivative=lambda r: r ** (power - 1))
+    return radial_equilibrium(lambda r: r**power / power, dim=2, s=s, strength=strength)
 
 
 def squares(omega):

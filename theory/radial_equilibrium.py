@@ -55,7 +55,8 @@ def _slope(f: Radial, r: FloatArray, width: float) -> FloatArray:
             change = np.maximum(np.abs(estimate - row[k]), np.abs(estimate - row[k + 1]))
             best, error = np.where(change < error, estimate, best), np.minimum(error, change)
         row = new
-    if not (error <= 1e-5 * (np.abs(best) + np.abs(f(r)) / width)).all():
+    size = np.maximum(np.abs(f(r)), np.abs(f(r + width))) / width  # at the origin V and V' may vanish together
+    if not (error <= 1e-5 * (np.abs(best) + size)).all():
         raise ValueError("external must be smooth, and even in r unless its derivative is given: its differences do not converge")
     return best
 
