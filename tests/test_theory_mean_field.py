@@ -5,17 +5,19 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
-from scipy.integrate import quad
+from scipy.integrate import quad, solve_ivp
 from scipy.linalg import toeplitz
 from scipy.optimize import brentq
 from scipy.special import iv
 
 from theory import stationary
 from theory.convergence import fit_rate
+from theory.disc import Disc
 from theory.elimination import rates, solve
 from theory.equilibrium import GaussWigner
 from theory.mean_field import MeanField
 from theory.meshes import Axis, Rectangle
+from theory.radial import RadialBall
 
 
 def gaussian(field, mean, variance):
@@ -285,6 +287,60 @@ def test_free_energy_falls_at_every_step_from_a_corner_of_empty_cells(name, n_st
     assert run.t[-1] == pytest.approx(t)
 
 
+def plain_right_hand_side(kernel, external, width, beta):
+    """Scharfetter-Gummel finite volumes in a line each, with a dense matrix."""
+    matrix = width * toeplitz(kernel)
+
+    def slope(t, rho):
+        z = beta * np.diff(external + matrix @ rho)
+        with np.errstate(over="ignore"):
+            flux = (z / np.expm1(z) * rho[:-1] + z / np.expm1(-z) * rho[1:]) / (beta * width)
+        return -np.diff(flux, prepend=0.0, append=0.0) / width
+
+    return slope
+
+
+@pytest.mark.parametrize(
+    ("s", "strength", "beta"), [(0.9, 1.0, 10.0), (0.9, 3.0, 100.0), (0.5, 1.0, 10.0), (0.0, 1.0, 10.0), (-1.0, 1.0, 20.0)]
+)
+def test_flow_of_singular_interactions_against_an_independent_solver(s, strength, beta):
+    """Adaptive steps of the error promised; equal steps of any length, whatever the repulsion, with falling free energy."""
+    field = MeanField(
+        lambda x: x**2 / 2, lambda r: -strength * np.log(r) if s == 0 else np.sign(s) * strength * r**-s, beta, np.linspace(-2, 2, 81)
+    )
+    start = gaussian(field, 0.5, 0.05)
+    slope = plain_right_hand_side(field.convolution.kernel, field.external, field.width, beta)
+    np.testing.assert_allclose(field.rate(start), slope(0, start), rtol=1e-9, atol=1e-10)
+    exact = solve_ivp(slope, (0, 0.3), start, "BDF", rtol=1e-8, atol=1e-10).y[:, -1]
+    for tol in (1e-2, 1e-3, 1e-4):
+        assert field.mesh.integral(np.abs(field.evolve(start, 0.3, tol=tol) - exact)) < 2 * tol
+    for n_steps in (1, 20):
+        run = field.flow(start, [0.3], n_steps=n_steps)
+        assert (np.diff(run.free_energy) < 1e-12).all()
+    assert 1e-4 < field.mesh.integral(np.abs(run.rho[-1] - exact)) < 0.03
+
+
+@pytest.mark.parametrize("mesh", ["interval", "rectangle", "ball", "disc"])
+def test_repulsion_near_the_dimension_costs_no_steps(mesh):
+    """Halved cells need as many steps, though s = 0.9 of the dimension makes the interaction a diffusion of its own."""
+    steps = []
+    for n in (1, 2):
+        meshes = {
+            "interval": lambda n: np.linspace(-2, 2, 60 * n + 1),
+            "rectangle": lambda n: Rectangle([-2, -2], [2, 2], (16 * n, 12 * n)),
+            "ball": lambda n: RadialBall(2.0, 40 * n, 3),
+            "disc": lambda n: Disc(2.0, 10 * n, 12 * n),
+        }
+        dim = {"interval": 1, "ball": 3}.get(mesh, 2)
+        trap = (lambda r: r**2 / 2) if mesh == "ball" else (lambda x: (x**2).sum(-1) / 2)
+        field = MeanField(trap, lambda r, s=0.9 * dim: 0.3 * r**-s, 10.0, meshes[mesh](n))
+        start = field.gibbs(2 * field.external)
+        run = field.flow(start, [1.0], tol=1e-3)
+        steps.append(len(run.t) - 1 + run.n_refused)
+        assert (np.diff(run.free_energy) <= 0).all()
+    assert steps[1] < 1.3 * steps[0] < 100
+
+
 @pytest.mark.parametrize("plane", [False, True])
 def test_dissipation_identity_along_a_run(plane):
     """F(0) - F(t) is the integral of the dissipation, ever better with the tolerance."""
@@ -341,10 +397,10 @@ def test_errors_name_the_remedy():
     start = gaussian(field, 0.6, 0.1)
     with pytest.raises(RuntimeError, match="use a larger tol"):
         field.evolve(start, 1.0, tol=1e-19)
-    stiff = MeanField(None, lambda r: r**-0.9, 10.0, np.linspace(0, 1, 201))
-    peak = stiff.gibbs(100 * (stiff.x - 0.2) ** 2)
+    attractive = MeanField(None, lambda r: 20 * r**2, 1000.0, np.linspace(0, 1, 201))
+    peak = attractive.gibbs((attractive.x - 0.2) ** 2)
     with pytest.raises(RuntimeError, match="did not converge: use a larger n_steps, or tol"):
-        stiff.evolve(peak, 1.0, n_steps=1)
+        attractive.evolve(peak, 1.0, n_steps=1)
     with pytest.raises(RuntimeError, match="start 1 leads to no solution within 1 iterations"):
         field.stationary_states([field.stationary().rho, start], n_iterations=1)
     empty = np.zeros(60)
@@ -607,7 +663,11 @@ def test_slow_convergence_is_reported():
         (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, []), "times must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, [0.2, 0.1]), "times must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, [-0.1]), "times must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).flow([0.2] * 5, [0.1], callback=3), "callback must be a callable or None, got 3"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).rate(np.ones(4)), r"rho must be of shape \(5,\), or flat, got \(4,\)"),
+        (lambda: MeanField(None, None, 1.0, Rectangle([0, 0], [1, 1], (3, 4))).rate(np.ones((4, 3))), r"rho must be of shape \(3, 4\)"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary(tol=-1.0), "tol must be"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary_states([[0.2] * 5], distance=-1.0), "distance must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary_states([]), "starts must hold at least one"),
         (lambda: MeanField(None, None, 1.0, Rectangle([0, 0], [1, 1], (3, 4))).evolve(np.ones((4, 3)), 1.0), r"shape \(3, 4\)"),
     ],

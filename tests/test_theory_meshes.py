@@ -7,7 +7,9 @@ import pytest
 from scipy.integrate import dblquad, quad
 
 from theory.cell_pairs import radial_moments
+from theory.disc import Disc
 from theory.meshes import Interval, Rectangle
+from theory.radial import RadialBall
 
 
 def riesz(s):
@@ -89,7 +91,7 @@ def test_averages_over_touching_cells_from_those_of_larger_rectangles(s):
     assert abs(kernel[:2, :2].sum() / 4 - self_average(s, 2 * a, 2.02 * b)) > 1e-3  # negative control
 
 
-@pytest.mark.parametrize("g", [lambda r: 1 / np.hypot(r, 0.05), lambda r: -np.log(np.hypot(r, 0.3)), lambda r: np.exp(-r), lambda r: 2.0])
+@pytest.mark.parametrize("g", [lambda r: 1 / np.hypot(r, 0.05), lambda r: -np.log(np.hypot(r, 0.3)), lambda r: np.exp(-r), np.ones_like])
 def test_softened_interactions_at_cells_of_their_own_size(g):
     width = (0.11, 0.06)
     kernel = Rectangle([0, 0], np.array(width) * 12, (12, 12)).convolution(g).kernel
@@ -137,7 +139,7 @@ def test_cell_averages_are_exact_for_polynomials_of_degree_nine():
     mesh, other = Rectangle([-1, 0], [2, 1], (5, 4)), np.linspace(0, 1, 5)
     product = np.outer(exact, np.diff(other**7) / 7 / np.diff(other))
     np.testing.assert_allclose(mesh.cell_average(lambda x: x[..., 0] ** 9 * x[..., 1] ** 6), product, rtol=1e-12)
-    np.testing.assert_allclose(mesh.cell_average(lambda x: 2.5), np.full((5, 4), 2.5))
+    np.testing.assert_allclose(mesh.cell_average(lambda x: np.full(len(x), 2.5)), np.full((5, 4), 2.5))
 
 
 def test_callables_of_particle_energies_serve_both():
@@ -154,6 +156,19 @@ def test_callables_of_particle_energies_serve_both():
     assert np.isfinite(float(Pair(repulsion, derivative=lambda r: -0.5 * r**-1.5, name="repulsion").value(x)))
     mesh = Rectangle([-2, -2], [2, 2], (8, 8))
     assert mesh.cell_average(well).shape == mesh.convolution(repulsion)(np.ones((8, 8))).shape == (8, 8)
+
+
+def test_an_interval_takes_functions_of_positions_and_of_coordinates():
+    """Those of particles sum over the axis of dim; a sum over all points is a number and refused, on every mesh."""
+    mesh = Interval(np.linspace(-1, 2, 7))
+    exact = np.diff(mesh.edges**3) / 3 / mesh.width
+    for square in (lambda w: (w**2).sum(-1), lambda x: x**2, lambda w: w[:, 0] ** 2):
+        np.testing.assert_allclose(mesh.cell_average(square), exact, rtol=1e-12)
+    for each in (mesh, Rectangle([0, 0], [1, 1], (4, 4)), RadialBall(1.0, 4, 2), Disc(1.0, 4, 4)):
+        with pytest.raises(ValueError, match="V must return an array of shape"):
+            each.cell_average(lambda w: (w**2).sum(), "V")
+        with pytest.raises(ValueError, match="interaction must return an array of shape"):
+            each.convolution(lambda r: r.sum())
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 0.999])
@@ -178,6 +193,8 @@ def test_interactions_that_no_cell_integrates_are_refused(power):
         (lambda: Rectangle([0, 0], [1, 0], (4, 4)), "high above low"),
         (lambda: Rectangle([0, 0, 0], [1, 1, 1], (4, 4)), "low and high must be two"),
         (lambda: Rectangle([0, 0], [1, np.inf], (4, 4)), "high must be finite"),
+        (lambda: Rectangle([0, 0], [1e-200, 1e-200], (4, 4)), "tell apart"),
+        (lambda: Rectangle([1e17, 0], [1e17 + 16, 16], (4, 4)), "tell apart"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 4, 4)), "shape must be two"),
         (lambda: Rectangle([0, 0], [1, 1], 4), "shape must be two numbers of cells, got 4"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 2)), r"shape\[1\] must be an integer of at least 3, got 2"),

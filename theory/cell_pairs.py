@@ -34,11 +34,11 @@ def plane_averages(interaction: Function, shape: tuple[int, int], width: FloatAr
 
 
 def evaluate(function: Function, at: FloatArray, name: str, shape: tuple[int, ...]) -> FloatArray:
-    """function(at), a number or an array of the shape; ValueError names the function."""
+    """function(at), an array of the shape; ValueError names the function. A single number is refused: it may be a sum over all of `at`."""
     values = finite(function(at), name)
-    if values.shape not in ((), shape):
+    if values.shape != shape:
         raise ValueError(f"{name} must return an array of shape {shape} for an argument of shape {at.shape}, got {values.shape}")
-    return np.broadcast_to(values, shape)
+    return values
 
 
 def radial_moments(interaction: Function, radius: FloatArray, orders: Sequence[int]) -> FloatArray:
@@ -94,10 +94,10 @@ def _hat_averages(integrals: FloatArray) -> FloatArray:
 def _line_integrals(interaction: Function, n: int, width: float) -> FloatArray:
     """Integrals of g(width r) against 1 - u and u on r = p + u, (2, n)."""
     node, weight = _gauss(16)
-    zeroth, first = radial_moments(interaction, np.array(width), (0, 1))
+    zeroth, first = radial_moments(interaction, np.array([width]), (0, 1))
     r = width * (np.arange(1, n)[:, None] + node)
     values = evaluate(interaction, r, "interaction", r.shape)
-    return np.concatenate([[[zeroth - first], [first]], [values @ (weight * (1 - node)), values @ (weight * node)]], axis=1)
+    return np.concatenate([[zeroth - first, first], [values @ (weight * (1 - node)), values @ (weight * node)]], axis=1)
 
 
 def _plane_integrals(interaction: Function, shape: tuple[int, int], width: FloatArray) -> FloatArray:

@@ -19,7 +19,7 @@ __all__ = ["Flow", "run"]
 
 TINY = 1e-290  # densities below have lost digits to underflow and are not extrapolated
 ROUND_OFF = 1e-14  # of the size of its terms, by which the free energy may rise
-SETTLED = 1e-13  # L1 change at which the iteration of an implicit step ends
+SETTLED = 1e-13  # L1 change at which the iteration of an implicit step ends, besides the round-off of the potential
 ITERATIONS = 200  # of one implicit step
 GROWTH = 4.0  # largest growth of a step; a refused one holds back those that follow
 SHORTEST = 1e-12  # adaptive step, in units of the whole time
@@ -91,8 +91,11 @@ def run(
     """`MeanField.flow` for a density that was checked."""
     stops = finite(times, "times")
     if stops.ndim != 1 or not len(stops) or stops[0] < 0 or (np.diff(stops) <= 0).any():
-        raise ValueError(f"times must be (n,), at least 0 and increasing, got {times!r}")
-    stepper = _Adaptive(field, positive(tol, "tol"), stops[-1]) if n_steps is None else _Fixed(field, stops[-1] / count(n_steps, "n_steps"))
+        raise ValueError(f"times must be (n,), at least 0 and increasing, got {stops}")
+    if callback is not None and not callable(callback):
+        raise ValueError(f"callback must be a callable or None, got {callback!r}")
+    tol = positive(tol, "tol")
+    stepper = _Adaptive(field, tol, stops[-1]) if n_steps is None else _Fixed(field, stops[-1] / count(n_steps, "n_steps"))
     state = _state(field, 0.0, rho)
     path, kept, interrupted = [state[:3]], [], False
     with _bar(stops[-1], progress) as bar:
@@ -136,12 +139,12 @@ class _Fixed:
         """The implicit step along one axis, by iteration; half as far each time that the change grows, for stiff interactions."""
         line, new, share, last = self.field.lines[axis], rho, 1.0, np.inf
         for _ in range(ITERATIONS):
-            hops = line.hops(self.field.unchecked_potential((rho + new) / 2))
-            found = line.step(rho, hops, dt)
+            u = self.field.unchecked_potential((rho + new) / 2)
+            found = line.step(rho, line.damped(line.hops(u), new), dt)
             change = self.field.mesh.integral(np.abs(found - new))
-            if change < SETTLED:
+            if change < SETTLED + ROUND_OFF * line.beta * self.field.mesh.integral(found * np.abs(u)):
                 return found
-            share, last = share / 2 if change > last else share, change
+            share, last = share / 2 if change > last else min(1.0, 1.2 * share), change
             new = new + share * (found - new)
         raise RuntimeError(f"the implicit step of length {dt:g} did not converge: use a larger n_steps, or tol in its place")
 
@@ -201,6 +204,7 @@ class _Adaptive:
             if k:
                 u = self.field.unchecked_potential(rho)
                 hops = [line.hops(u) for line in self.field.lines]
+            hops = [line.damped(hop, rho) for line, hop in zip(self.field.lines, hops)]
             for axis in range(len(hops))[:: 1 if self.forward else -1]:
                 rho = self.field.lines[axis].step(rho, hops[axis], dt / number)
         return rho

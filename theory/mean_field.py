@@ -30,11 +30,12 @@ class MeanField:
     Parameters
     ----------
     external
-        V: callable of positions, as the mesh gives them (an (n,) array on an interval, (n, 2) in the plane, radii (n,) on a radial
-        mesh), or None for no external potential.
+        V: callable of positions (n, dim) -> (n,), as energies of particles take it, on an interval also -> (n, 1), so that x**2 will do;
+        of radii (n,) -> (n,) on a radial mesh; None for no external potential.
     interaction
-        g(r): callable of the distance r > 0, strength included, for example lambda r: -0.7 * np.log(r); None for none. It is averaged
-        over pairs of cells, the diagonal included: any singularity at 0 that the dimension integrates is allowed (log, r^-s with s < dim).
+        g(r): callable of distances r > 0 (any shape, returned), strength included, for example lambda r: -0.7 * np.log(r); None for none.
+        It is averaged over pairs of cells, the diagonal included: any singularity at 0 that the dimension integrates is allowed (log,
+        r^-s with s < dim). Elsewhere it should be smooth on the scale of a cell: a kink or jump costs digits.
     beta
         Inverse temperature.
     mesh
@@ -65,7 +66,7 @@ class MeanField:
         self.external = np.zeros(self.mesh.shape) if external is None else self.cell_average(external, "external")
         self.interaction = interaction
         self.convolution: Convolution | None = None if interaction is None else self.mesh.convolution(interaction)
-        self.lines = [Line(self.mesh, axis, self.beta) for axis in range(len(self.mesh.shape))]
+        self.lines = [Line(self.mesh, axis, self.beta, self._stiffness()) for axis in range(len(self.mesh.shape))]
 
     @property
     def x(self) -> FloatArray:
@@ -105,8 +106,14 @@ class MeanField:
         return self.dissipation_in(rho, u, [line.hops(u) for line in self.lines])
 
     def rate(self, rho: ArrayLike) -> FloatArray:
-        """d rho / dt (shape) of the semi-discrete flow, for solvers of ordinary differential equations; mass and sign are not checked."""
-        rho = finite(rho, "rho").reshape(self.mesh.shape)
+        """d rho / dt (shape) of the semi-discrete flow, for solvers of ordinary differential equations, which may give rho flat.
+
+        Mass and sign are not checked.
+        """
+        rho = finite(rho, "rho")
+        if rho.shape not in (self.mesh.shape, (rho.size,)) or rho.size != np.prod(self.mesh.shape):
+            raise ValueError(f"rho must be of shape {self.mesh.shape}, or flat, got {rho.shape}")
+        rho = rho.reshape(self.mesh.shape)
         u = self.unchecked_potential(rho)
         return np.add.reduce([line.gain(line.flux(rho, line.hops(u))) for line in self.lines]) / self.mesh.volume
 
@@ -143,18 +150,18 @@ class MeanField:
         times
             (n,), at least 0 and increasing.
         tol
-            Error of a step in the L1 norm; that of the result was measured at 0.01 to 1 times it. Steps adapt: each is extrapolated to
+            Error of a step in the L1 norm; that of the result was measured at 0.01 to 2 times it. Steps adapt: each is extrapolated to
             third order from 1, 2 and 3 linearly implicit ones, in the logarithm, so that the density stays positive, and scaled to mass 1.
             That the free energy falls is checked, not proved: a step that would raise it is refused and repeated at half its length.
-            Where s is near dim, the interaction acts like a diffusion of its own and limits steps to about (cell width)^(s + 2 - dim).
+            Where s is near dim, the interaction acts like a diffusion of its own; that part is implicit too, and costs no steps.
         n_steps
             Instead of tol: that many equal implicit steps, of first order. Each solves for the mean of the potentials before and after
             along one axis at a time (in alternating order), which proves that the free energy falls, at any length of step (Bailo,
-            Carrillo & Hu 2020, whose argument needs of the flux only its sign); up to the 1e-13 at which its iteration ends.
+            Carrillo & Hu 2020, whose argument needs of the flux only its sign), up to the change (1e-13) at which its iteration ends.
         progress
             Show a progress bar.
         callback
-            Called as callback(t, rho) after every step; what it raises ends the run.
+            None, or called as callback(t, rho) after every step; what it raises ends the run.
 
         Returns
         -------
@@ -200,6 +207,11 @@ class MeanField:
         stationary state it has the sign of the slowest rate of decay; it vanishes where the state branches.
         """
         return stationary.stability(self, self.density(rho))
+
+    def _stiffness(self) -> FloatArray:
+        """Rise (shape) of g * rho per rise of rho where it changes sign from each cell to the next; 0 where g attracts such changes."""
+        sign = 1.0 - 2 * (np.indices(self.mesh.shape).sum(0) % 2)
+        return np.maximum(sign * self.convolve(sign), 0)
 
     def density(self, rho: ArrayLike) -> FloatArray:
         """rho as an array (shape); ValueError unless it is at least 0 and has mass 1."""

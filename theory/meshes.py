@@ -89,7 +89,9 @@ class Mesh(Protocol):
 
 
 class Interval:
-    """Equal cells between two walls, for the edges (cell + 1,) of the cells; V takes an (n,) array.
+    """Equal cells between two walls, for the edges (cell + 1,) of the cells.
+
+    V takes positions (n, 1), as an energy of particles gives them, and returns (n,), as (w**2).sum(-1) does, or (n, 1), as x**2 does.
 
     Raises
     ------
@@ -115,8 +117,9 @@ class Interval:
     def cell_average(self, function: Function, name: str = "function") -> FloatArray:
         """Averages (cell,) over the cells, by five Gauss points."""
         node, weight = np.polynomial.legendre.leggauss(5)
-        points = (self.centres[:, None] + self.width / 2 * node).ravel()
-        return evaluate(function, points, name, points.shape).reshape(-1, len(node)) @ (weight / 2)
+        points = (self.centres[:, None] + self.width / 2 * node).reshape(-1, 1)
+        values = evaluate(lambda x: _column(function(x)), points, name, (len(points),))
+        return values.reshape(-1, len(node)) @ (weight / 2)
 
     def convolution(self, interaction: Function) -> IntervalConvolution:
         """By FFT; the averages over pairs of cells are exact to about 1e-13."""
@@ -170,7 +173,10 @@ class Rectangle:
             raise ValueError(f"shape must give cells at most {LONGEST:g} times longer than wide, got {self.width} with {self.shape}")
         self.x, self.y = (low[k] + self.width[k] * (np.arange(self.shape[k]) + 0.5) for k in range(2))
         self.centres = np.stack(np.meshgrid(self.x, self.y, indexing="ij"), -1)
-        self.volume = np.full(self.shape, self.width.prod())
+        area = float(self.width.prod())
+        if not 0 < area < np.inf or any((np.diff(centres) <= 0).any() for centres in (self.x, self.y)):
+            raise ValueError(f"low and high must give cells that floating-point numbers can tell apart, got {low}, {high} and {self.shape}")
+        self.volume = np.full(self.shape, area)
         ratio = self.width[1] / self.width[0]
         self.axes = Axis(np.full((1, 1), ratio)), Axis(np.full((1, 1), 1 / ratio))
 
@@ -214,6 +220,11 @@ class RectangleConvolution:
     def matrix(self) -> FloatArray:
         """Not formed in two dimensions."""
         raise NotImplementedError("the interaction matrix is formed on one-dimensional meshes only")
+
+
+def _column(values: ArrayLike) -> ArrayLike:
+    """Values (n, 1) of functions of coordinates as the (n,) of functions of positions; all others as they are."""
+    return np.ravel(values) if np.ndim(values) == 2 and np.shape(values)[1] == 1 else values
 
 
 def _circulant(kernel: FloatArray, size: int, axis: int) -> FloatArray:

@@ -124,6 +124,7 @@ def _moved(field: MeanField, point: _Point, direction: FloatArray) -> FloatArray
 
 def states(field: MeanField, potentials: Sequence[FloatArray], tol: float, n_iterations: int, distance: float) -> list[Stationary]:
     """The different solutions from several potentials, lowest free energy first."""
+    distance = positive(distance, "distance")
     if not potentials:
         raise ValueError("starts must hold at least one density, got none")
     found: list[Stationary] = []

@@ -30,13 +30,15 @@ class Line:
     The face behind a cell leads to the next one, behind the last cell to the first one; a wall there is a face of conductance 0.
     """
 
-    def __init__(self, mesh: Mesh, axis: int, beta: float):
+    def __init__(self, mesh: Mesh, axis: int, beta: float, stiffness: FloatArray):
         self.axis, self.beta, self.shape = axis, beta, mesh.shape
         self.volume = self.turn(np.broadcast_to(mesh.volume, mesh.shape))
         self.conductance = np.zeros_like(self.volume)
         faces = list(mesh.shape)
         faces[axis] -= not mesh.axes[axis].periodic
         self.conductance[: faces[axis]] = self.turn(np.broadcast_to(mesh.axes[axis].conductance, faces)) / beta
+        around = self.turn(stiffness)
+        self.stiffness = beta * self.conductance * (around + np.roll(around, -1, axis=0)) / 2
 
     def turn(self, values: FloatArray) -> Float[np.ndarray, "cell line"]:
         """(shape) -> (cell, line)."""
@@ -60,6 +62,15 @@ class Line:
         hops = Hops(np.empty_like(lines), np.empty_like(lines))
         rates(lines, self.conductance, self.beta, *hops)
         return hops
+
+    def damped(self, hops: Hops, rho: FloatArray) -> Hops:
+        """Rates for a step that is expected to lead near rho (shape): those in the potential of rho, and more of both.
+
+        What is added lets stiffness * (rho_after new_before - rho_before new_after) flow: nothing if new is rho, else the leading part of
+        what the interaction will answer to new - rho. Where it repels, steps of any length are stable, and no rate is below 0.
+        """
+        lines = self.turn(rho)
+        return Hops(hops.right + self.stiffness * np.roll(lines, -1, axis=0), hops.left + self.stiffness * lines)
 
     def flux(self, rho: FloatArray, hops: Hops) -> Float[np.ndarray, "cell line"]:
         """Mass (cell, line) that crosses the face behind each cell per time, for a density (shape)."""
