@@ -81,7 +81,8 @@ def test_pair_energy_by_its_definition(dim, monkeypatch):
     monkeypatch.setattr(free_energy, "BLOCK", 15)
     assert pair_energy(x, repulsion) == pytest.approx(exact, rel=1e-12)
     assert pair_energy(x[0], repulsion) == pytest.approx(exact[:1], rel=1e-12)
-    assert pair_energy(x, lambda r: np.array(2.0)) == pytest.approx([1.0, 1.0])
+    monkeypatch.setattr(free_energy, "BLOCK", 7)  # a row each: the last one has no pair
+    assert pair_energy(x, lambda r: repulsion(r) / r.min() * r.min()) == pytest.approx(exact, rel=1e-12)
 
 
 @pytest.mark.parametrize(("attraction", "dim"), [(0.8, 1), (-0.3, 2)])
@@ -173,6 +174,7 @@ def test_free_energy_of_particles_falls_as_the_solver_says():
         (lambda: pair_energy(np.ones(3), np.abs), "x must have shape"),
         (lambda: pair_energy(np.zeros((2, 1)), lambda r: 1 / np.maximum(r, 0) if r.all() else np.full(r.shape, np.inf)), "interaction"),
         (lambda: pair_energy(np.ones((3, 2)), lambda r: np.ones((2, 2))), "interaction must return"),
+        (lambda: pair_energy(np.ones((3, 2)), lambda r: r.sum()), r"interaction must return .*got \(\)"),
         (lambda: differential_entropy(np.zeros((10, 2))), "different points"),
         (lambda: differential_entropy(np.ones((3, 2)), neighbour=3), "more than 3 points"),
         (lambda: differential_entropy(np.ones((3, 2)), neighbour=0), "neighbour"),

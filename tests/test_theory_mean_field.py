@@ -526,6 +526,19 @@ def test_one_stationary_state_from_bad_starts_in_the_plane(s, beta):
     assert field.dissipation(state.rho) < 1e-15
 
 
+@pytest.mark.parametrize("beta", [10.0, 40.0])
+@pytest.mark.parametrize("mesh", [np.linspace(-2, 2, 151), Rectangle([-2, -2], [2, 1.8], (20, 18))], ids=["interval", "rectangle"])
+def test_uneven_starts_of_an_attractive_gas_fall_to_stable_states(mesh, beta):
+    """A softened logarithm, not convex: from one corner cell and from noise, F falls to a minimum and no saddle holds the steps up."""
+    field = MeanField(lambda x: (x**2).sum(-1) / 2, lambda r: np.log(np.hypot(r, 0.1)), beta, mesh)
+    for start in bad_starts(field)[:2]:
+        state = field.stationary(start)
+        assert state.converged
+        assert state.free_energy < field.free_energy(field.gibbs(field.potential(start)))
+        assert field.stability(state.rho) > 0
+        np.testing.assert_allclose(field.gibbs(field.potential(state.rho)), state.rho, atol=1e-9 * state.rho.max())
+
+
 def test_cold_log_gas_of_the_plane_is_a_uniform_disc():
     kappa, strength, n = 1.3, 0.7, 120
     field = MeanField(lambda x: kappa * (x**2).sum(-1) / 2, lambda r: -strength * np.log(r), 2000.0, Rectangle([-1, -1], [1, 1], (n, n)))

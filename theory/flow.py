@@ -111,7 +111,8 @@ def run(
         except KeyboardInterrupt:
             interrupted = True
     densities = np.stack(kept) if kept else np.empty((0, *rho.shape))
-    return Flow(stops[: len(kept)], densities, *np.array(path).T, stepper.n_refused, interrupted)
+    t, free_energy, dissipation = np.array(path).T
+    return Flow(stops[: len(kept)], densities, t, free_energy, dissipation, stepper.n_refused, interrupted)
 
 
 def _state(field: MeanField, t: float, rho: FloatArray) -> _State:

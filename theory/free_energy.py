@@ -164,10 +164,12 @@ def _pair_sum(x: FloatArray, interaction: Potential) -> float:
     for start in range(0, len(x), rows):
         r = cdist(x[start : start + rows], x[start:])
         r = r[np.arange(r.shape[1]) > np.arange(len(r))[:, None]]
+        if not r.size:
+            continue  # the last row alone
         values = finite(interaction(r), "interaction")
-        if values.shape not in ((), r.shape):
+        if values.shape != r.shape:
             raise ValueError(f"interaction must return an array of its argument's shape {r.shape}, got {values.shape}")
-        total += float(np.broadcast_to(values, r.shape).sum())
+        total += float(values.sum())
     return total
 
 

@@ -155,7 +155,7 @@ class MeanField:
             That the free energy falls is checked, not proved: a step that would raise it is refused and repeated at half its length.
             Where s is near dim, the interaction acts like a diffusion of its own; that part is implicit too, and costs no steps.
         n_steps
-            Instead of tol: that many equal implicit steps, of first order. Each solves for the mean of the potentials before and after
+            Instead of tol: that many equal implicit steps (more if times fall between), of first order. Each solves for the mean of the potentials before and after
             along one axis at a time (in alternating order), which proves that the free energy falls, at any length of step (Bailo,
             Carrillo & Hu 2020, whose argument needs of the flux only its sign), up to the change (1e-13) at which its iteration ends.
         progress
@@ -181,7 +181,9 @@ class MeanField:
         On a line of up to 1500 cells by factorisation, otherwise by GMRES with FFT convolutions.
 
         `start` is a density whose potential it begins from (default: V alone). Attractive interactions may have several
-        solutions; this returns one, `stationary_states` looks for more. If it does not converge the returned residual says so.
+        solutions; this returns one, of which F is no higher than that of the Gibbs density it begins from, and which may be unstable if
+        it shares a symmetry with the start; `stationary_states` looks for more. If it does not converge the returned residual says so,
+        as where attraction alone, without V, holds a cold cloud: far from walls hardly anything tells it where to stay.
         """
         return stationary.solve(self, self.external if start is None else self.potential(start), tol, n_iterations)
 

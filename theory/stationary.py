@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Stationary", "euler_lagrange", "solve", "stability", "states"]
 
 LEVEL = 0.1  # of the mean density under itself, where changes pass from linear to logarithmic ones
+ROUND_OFF = 1e-13  # of the size of energies, by which F may rise where the residual falls
 FAST = 1e6  # pace from which steps are Newton steps
 DENSE = 1500  # cells on a line up to which linear systems are solved by factorisation
 
@@ -67,13 +68,14 @@ class _Point(NamedTuple):
 
     def settled(self, tol: float) -> bool:
         """Whether the residual is below tol in units of the energies, or round-off of the highest potential."""
-        return self.residual <= tol * self.size + 8 * np.finfo(float).eps * float(np.abs(self.u).max())
+        return bool(self.residual <= tol * self.size + 8 * np.finfo(float).eps * float(np.abs(self.u).max()))
 
 
 def solve(field: MeanField, u: FloatArray, tol: float, n_iterations: int) -> Stationary:
-    """Newton steps from the potential u, each shortened until the residual or F falls; where neither does, more and more damped ones.
+    """Newton steps from the potential u, each shortened until F falls, or the residual while F stays; else more and more damped ones.
 
-    Much damped, a step is one down the gradient of F, so that some step always succeeds.
+    Much damped, a step is one down the gradient of F, so that some step always succeeds. As F never rises, unstable states are left
+    unless the start shares their symmetry.
     """
     tol, n_iterations = positive(tol, "tol"), count(n_iterations, "n_iterations")
     point, pace, steps = _point(field, u), np.inf, 0
@@ -96,12 +98,13 @@ def _point(field: MeanField, u: FloatArray) -> _Point:
 
 
 def _search(field: MeanField, point: _Point, direction: FloatArray) -> tuple[float, _Point]:
-    """The largest of 1, 1/2, ... 1/128 times the direction along which the residual or F falls, and the point there; 0 if none does."""
+    """The largest of 1, 1/2, ... 1/128 times the direction along which F falls, or the residual with F no higher; 0 if none."""
     slope = field.beta * field.mesh.integral(point.rho * point.error * direction)  # the first-order fall of F
     for size in 2.0 ** -np.arange(8.0):
         new = _point(field, _moved(field, point, size * direction))
         falls = slope > 0 and new.free_energy < point.free_energy - 0.01 * size * slope
-        if falls or new.residual < (1 - 0.1 * size) * point.residual:
+        level = new.free_energy <= point.free_energy + ROUND_OFF * point.size
+        if falls or (level and new.residual < (1 - 0.1 * size) * point.residual):
             return float(size), new
     return 0.0, point
 
