@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.runs_for_reports import EXACT, LANGEVIN, QUADRATIC, RIESZ, as_dataset, euler, log_gas, verdict
+from tests.runs_for_reports import EXACT, LANGEVIN, QUADRATIC, RIESZ, as_dataset, euler, log_gas, reds, verdict
 from theory import report
 from theory.ensembles import sample_log_gas
 
@@ -19,6 +19,7 @@ def gas(request):
 
 LAWS = [
     "second_moment",
+    "centre_of_mass",
     "temperature",
     "energy",
     "chaos_bias",
@@ -115,6 +116,11 @@ def test_runs_without_attributes_or_with_few_frames():
     assert report.check(bare.isel(step=[0])).sizes["law"] == 0
 
 
+def described(**descriptions):
+    """Gives a dataset other descriptions."""
+    return lambda dataset: dataset.assign_attrs({name: json.dumps(value) for name, value in descriptions.items()})
+
+
 @pytest.mark.parametrize(
     ("change", "options", "words"),
     [
@@ -131,6 +137,24 @@ def test_runs_without_attributes_or_with_few_frames():
         (lambda d: d, {"burn_in": 1.0}, "burn_in must lie in"),
         (lambda d: d, {"alpha": 0.0}, "alpha must lie in"),
         (lambda d: d.assign(omega=d["omega"].where(d["omega"] > 0)), {}, "omega must be finite"),
+        (lambda d: d.assign(omega=1e200 * d["omega"]), {}, r"omega must stay below 1e\+100, got .*: the run has exploded"),
+        (described(energy=[1]), {}, r"attrs\['energy'\] must be a JSON object, got '\[1\]'"),
+        (described(energy={"name": "Sum", "energies": 3}), {}, "must list the terms of a sum, got 3"),
+        (described(energy={"name": "Sum", "energies": [3]}), {}, "terms that are JSON objects, got 3"),
+        (described(energy=RIESZ | {"softening": None}), {}, "a number, not negative, for softening of Riesz, got None"),
+        (described(energy=RIESZ | {"length": 0.0}), {}, "a number, positive, for length of Riesz, got 0.0"),
+        (described(energy=RIESZ | {"period": [1, 1, 1]}), {}, r"2 numbers, or one, for period of Riesz, got \[1, 1, 1\]"),
+        (described(energy=QUADRATIC | {"centre": "x"}), {}, "2 numbers, or one, for centre of Quadratic, got 'x'"),
+        (described(domain={"name": "Ball", "radius": -1}), {}, "a number, positive, for radius of Ball, got -1"),
+        (described(domain={"name": "Box", "low": [0, 0], "high": [1, 0]}), {}, r"low < high, got \[0, 0\] and \[1, 0\]"),
+        (described(domain={"name": "Torus", "period": [0, 1]}), {}, r"2 numbers, or one, for period of Torus, got \[0, 1\]"),
+        (described(sampler=LANGEVIN | {"beta": float("nan")}), {}, "a number, positive, for beta of Langevin, got nan"),
+        (described(sampler=LANGEVIN | {"step_size": "short"}), {}, "a number, positive, for step_size of Langevin, got 'short'"),
+        (described(sampler=LANGEVIN | {"clip": True}), {}, "for clip of Langevin, got True"),
+        (described(sampler=LANGEVIN | {"scheme": "bounce"}), {}, "projected, reflected or shrunk, got 'bounce'"),
+        (described(sampler=EXACT | {"tune": "long"}), {}, "a number, not negative, for tune of MALA, got 'long'"),
+        (lambda d: d.assign(capped=(("chain", "step"), np.full((2, 10), np.nan))), {}, "capped must be finite"),
+        (lambda d: d.assign(energy=(("chain", "step"), np.full((2, 10), "low"))), {}, "energy must hold real numbers"),
     ],
 )
 def test_bad_input(change, options, words):
@@ -142,6 +166,33 @@ def test_bad_input(change, options, words):
 def test_a_term_with_text_for_a_number_is_unknown(gas):
     for term in (QUADRATIC | {"stiffness": "soft"}, RIESZ | {"s": "log"}):
         assert term["name"] in json.loads(report.check(as_dataset(gas, [QUADRATIC, term])).attrs["skipped"])["second_moment"]
+
+
+def test_no_law_of_free_space_where_nothing_tells_of_the_walls():
+    """Exact samplers bounce off an ellipsoid and leave no trace; without a record of reflections neither do Langevin steps."""
+    omega = np.random.default_rng(0).normal(size=(4, 100, 5, 2)) * 6.0**-0.5
+    for sampler in (EXACT, LANGEVIN):
+        table = report.check(as_dataset(omega, [QUADRATIC], {"name": "Ellipsoid", "axes": [1.0, 0.6]}, sampler))
+        assert set(table["law"].values) <= {"stationarity", "mixing", "steps"}
+    reflected = LANGEVIN | {"scheme": "reflected"}
+    for domain, touches in (({"name": "Ball", "radius": 1.0, "dim": 2}, True), ({"name": "Ball", "radius": 9.0, "dim": 2}, False)):
+        within = omega / np.maximum(1, np.linalg.norm(omega, axis=-1, keepdims=True) / 0.99)
+        assert ("touch the wall" in report.check(as_dataset(within, [QUADRATIC], domain, reflected)).attrs["skipped"]) == touches
+
+
+def test_one_particle_feels_no_repulsion():
+    """Whatever the energy says of pairs, it obeys the exact law of a free particle."""
+    omega = np.random.default_rng(0).normal(size=(4, 200, 1, 2)) * (6.0 * 1.3) ** -0.5
+    table = report.check(as_dataset(omega, [QUADRATIC, RIESZ], sampler=EXACT))
+    assert {"second_moment", "density"} <= set(table["law"].values)
+    assert "free particles" in str(table["note"].sel(law="density").values)
+    assert table["passed"].values.all()
+
+
+def test_chains_that_share_their_noise_have_not_mixed(gas):
+    table = report.check(as_dataset(np.concatenate([gas, gas[:2]]), [QUADRATIC, RIESZ]))
+    assert reds(table) == {"mixing"}
+    assert str(table["note"].sel(law="mixing").values).startswith("2 chains end where another does")
 
 
 def test_summary_of_something_else(gas):

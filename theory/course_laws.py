@@ -58,7 +58,9 @@ def _drift(name: str, draws: FloatArray) -> Law:
 def mixing(run: Run) -> Law:
     """Largest split R-hat of energy and second moment; above R_HAT_LIMIT the chains, or their halves, tell different things.
 
-    Its square is 1 + F/n, n the effective sample size of half a chain and F of the order of 1 (Gelman & Rubin 1992).
+    A chain that ends where another does fails it too: the two share their noise.
+
+    The square of R-hat is 1 + F/n, n the effective sample size of half a chain and F of the order of 1 (Gelman & Rubin 1992).
     """
     _require_stationary(run)
     values = {name: split_r_hat(draws) for name, draws in quantities(run).items()}
@@ -66,8 +68,10 @@ def mixing(run: Run) -> Law:
     if not values:
         raise NotApplicable("nothing whose R-hat is a number")
     worst = max(values, key=lambda name: values[name])
-    passed = values[worst] <= R_HAT_LIMIT
+    last = run.omega[:, -1].reshape(len(run.omega), -1)
+    copies, passed = len(last) - len(np.unique(last, axis=0)), values[worst] <= R_HAT_LIMIT
     note = f"split R-hat of {worst}, at most {R_HAT_LIMIT:g}" if passed else f"{worst} has not mixed: longer run or burn_in"
+    passed, note = (False, f"{copies} chains end where another does: no noise of their own") if copies else (passed, note)
     return Law("mixing", 1.0, values[worst], 0.0, float("nan"), R_HAT_LIMIT - 1, float("nan"), passed, note)
 
 

@@ -94,6 +94,8 @@ def _checked_allowance(other: float, step: float, gap: float) -> float:
 def _references(run: Run, beta: float, rng: int | np.random.Generator) -> list[_Reference]:
     """The laws that the densities of the run can be compared with."""
     user = bool(run.unknown or run.external or run.interaction)
+    if run.domain.get("name") not in ("FullSpace", "Torus", "Ball", "Box"):
+        run.require_free()
     free = not any(float(term["strength"]) for term in run.named("Riesz")) and not user
     if run.domain.get("name") == "Torus":
         return _uniform(run, user)
@@ -187,6 +189,8 @@ def _radial(run: Run, beta: float, free: bool) -> _Reference:
     if walled and centre.any():
         raise NotApplicable("the trap's centre is not the ball's")
     r = np.linalg.norm(run.omega - centre, axis=-1)
+    if not r.any():
+        raise NotApplicable("all particles are in the centre")
     radius = float(run.domain["radius"]) if walled else np.inf
     if free:
         return _Reference(

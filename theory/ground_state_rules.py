@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from theory.arrays import FloatArray
-from theory.equilibrium import RieszBall, TrappedSphere
+from theory.equilibrium import quadratic_trap
 from theory.forces import require_described
 from theory.ground_states import coulomb_line_ground_state, hermite_ground_state, wall_ground_state
 from theory.hard_wall import hard_wall
@@ -81,7 +82,7 @@ def ground_state(run: Run) -> Law:
         if run.dim == 1 and s in (0, -1):
             exact = (hermite_ground_state if s == 0 else coulomb_line_ground_state)(n, stiffness, strength)
             return _places(x - centre, exact)
-        law = _trapped(stiffness, strength, run.dim, s)
+        law = _equilibrium(quadratic_trap, stiffness, strength, run.dim, s)
         return _distance(_from(law, x - centre), SPACING * n ** (-1 / run.dim), "equilibrium in the trap")
     if run.domain.get("name") not in ("Ball", "Box") or (run.domain["name"] == "Box" and run.dim > 1):
         raise NotApplicable("no closed form of the equilibrium")
@@ -90,7 +91,9 @@ def ground_state(run: Run) -> Law:
         x = x - (0.0 if run.domain["name"] == "Ball" else float(np.add(*run.box())[0]) / 2)
         if s == 0:
             return _places(x, wall_ground_state(n, strength, half))
-    return _distance(_from(_behind_wall(half, strength, run.dim, s), x), SPACING * n ** (-1 / run.dim), "equilibrium behind the wall")
+    return _distance(
+        _from(_equilibrium(hard_wall, half, strength, run.dim, s), x), SPACING * n ** (-1 / run.dim), "equilibrium behind the wall"
+    )
 
 
 def _places(x: FloatArray, exact: FloatArray) -> Law:
@@ -136,18 +139,10 @@ def _one_repulsion(run: Run) -> dict[str, Any]:
     return riesz[0]
 
 
-def _trapped(stiffness: float, strength: float, dim: int, s: float) -> RadialLaw:
-    """The equilibrium in a trap; NotApplicable where there is none."""
+def _equilibrium(closed_form: Callable[..., RadialLaw], *parameters: float) -> RadialLaw:
+    """The equilibrium in closed form; NotApplicable where there is none."""
     try:
-        return TrappedSphere(stiffness, strength, dim, s) if -2 < s <= dim - 4 else RieszBall(stiffness, strength, dim, s)
-    except ValueError as error:
-        raise NotApplicable(str(error)) from None
-
-
-def _behind_wall(radius: float, strength: float, dim: int, s: float) -> RadialLaw:
-    """The equilibrium in a ball without trap; NotApplicable where there is none."""
-    try:
-        return hard_wall(radius, strength, dim, s)
+        return closed_form(*parameters)
     except ValueError as error:
         raise NotApplicable(str(error)) from None
 

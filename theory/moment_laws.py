@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from theory.arrays import FloatArray
 from theory.chains import effective_sample_size, mean_and_error
 from theory.ensembles import circle_gas_energy, fourth_moment, log_gas_energy, wall_gas_energy
 from theory.forces import displacement, jump, require_described, step_heat
 from theory.laws import Law, statistical
 from theory.run import NotApplicable, Run
 
-__all__ = ["chaos_bias", "energy", "second_moment"]
+__all__ = ["centre_of_mass", "chaos_bias", "energy", "second_moment"]
 
 HEAT_LIMIT = 0.1  # fraction of the temperature by which steps may heat a law that does not take them into account
 
@@ -23,24 +26,48 @@ def second_moment(run: Run) -> Law:
     rare to be seen in either side. The noise of minibatches adds its recorded temperature to 1/beta.
     """
     require_described(run)
-    beta, (stiffness, centre) = run.constant("beta"), run.trap()
-    run.require_free()
-    x = run.frames
-    x = x - centre
-    drift = displacement(run, run.gradient)
-    step = run.constant("step_size") if drift is not None else 1.0
-    work = -run.gradient if drift is None else drift / step
-    square = 0.0 if drift is None else np.minimum(np.sum(drift**2, axis=-1), jump(run, step, beta)).mean(-1) / (2 * step)
-    moment = np.sum(x**2, axis=-1).mean(-1)
+    beta, (stiffness, _) = run.constant("beta"), run.trap()
+    virial, moment = _virial(run, lambda x: x)
     heat = 0.0 if run.extra_temperature is None else float(run.extra_temperature.mean())
-    excess = -(np.sum(x * work, axis=-1).mean(-1) + square + run.dim * (1 / beta + heat)) / stiffness
+    note = f"{'Euler step included; ' if run.sampler.get('name') == 'Langevin' else ''}{_closed_form(run, beta, stiffness)}"
+    return _balanced("second_moment", moment, -(virial + run.dim * (1 / beta + heat)) / stiffness, note)
+
+
+def centre_of_mass(run: Run) -> Law:
+    """N times the mean square distance of the centre of mass from the trap's centre: the virial identity of `second_moment` for the mean.
+
+    Forces between particles do not move it: dim/(beta kappa) in continuous time, whatever they are. It sees forces that are not mutual, and
+    noise that particles share.
+    """
+    require_described(run)
+    if run.n_particles < 2:
+        raise NotApplicable("for two and more particles")
+    if run.extra_temperature is not None:
+        raise NotApplicable("noise of minibatches")
+    beta, (stiffness, _) = run.constant("beta"), run.trap()
+    virial, moment = _virial(run, lambda x: x.mean(-2, keepdims=True))
+    excess = -(run.n_particles * virial + run.dim / beta) / stiffness
+    return _balanced("centre_of_mass", run.n_particles * moment, excess, f"continuous time {run.dim / beta / stiffness:.5g}")
+
+
+def _virial(run: Run, average: Callable[[FloatArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """x.D + |D|^2/2 in unit time, and |x|^2, of averages over particles, (chain, frame) each."""
+    _, centre = run.trap()
+    run.require_free()
+    x, drift = average(run.frames - centre), displacement(run, run.gradient)
+    step = 1.0 if drift is None else run.constant("step_size")
+    work = average(-run.gradient if drift is None else drift / step)
+    square = 0.0 if drift is None else np.minimum(np.sum((step * work) ** 2, axis=-1), jump(run, step, run.constant("beta"))).mean(-1)
+    return np.sum(x * work, axis=-1).mean(-1) + square / (2 * step), np.sum(x**2, axis=-1).mean(-1)
+
+
+def _balanced(name: str, moment: FloatArray, excess: FloatArray, note: str) -> Law:
+    """The law that `excess`, by which `moment` is too large, vanishes."""
     gap, error, across = mean_and_error(excess)
     if error > 0.2 * max(moment.mean(), moment.mean() - gap):  # of the larger side: a run that shrank to a point is still tested
         raise NotApplicable("its error is over 20 %: too few frames, or jumps of steps without a drift_cap")
-    note = f"{'' if drift is None else 'Euler step included; '}{_closed_form(run, beta, stiffness)}"
-    return statistical(
-        "second_moment", float(moment.mean()) - gap, float(moment.mean()), error, across, 0.0, effective_sample_size(excess), note
-    )
+    measured = float(moment.mean())
+    return statistical(name, measured - gap, measured, error, across, 0.0, effective_sample_size(excess), note)
 
 
 def _closed_form(run: Run, beta: float, stiffness: float) -> str:

@@ -22,7 +22,7 @@ from theory.density_laws import density
 from theory.description_rules import described_energy, described_force, inside
 from theory.ground_state_rules import balance, ground_state, settled
 from theory.laws import Law
-from theory.moment_laws import chaos_bias, energy, second_moment
+from theory.moment_laws import centre_of_mass, chaos_bias, energy, second_moment
 from theory.run import NotApplicable, Potential, Run, read
 from theory.step_rules import acceptance, capped, coincident, extra_temperature, steps
 from theory.temperature_law import temperature
@@ -45,18 +45,20 @@ def check(
     """Compare a run with the laws that apply to it.
 
     Statistical laws: "second_moment" (virial identity of the Euler step itself, exact at any step size; needs a trap and no wall
-    contact), "temperature" (balance of noise and forces apart from the strength of the repulsion, at walls and on a torus together with
-    it), "energy" (its exact mean: MALA and HMC, log gases in a trap, between walls, on a circle, and at index 2 in the plane),
-    "chaos_bias" (fourth moment of the log gas on the line, exact at finite N, told from its mean-field limit), "density" (deciles of the
-    exact or mean-field law: of the position on the line, of the radius or of each coordinate in more dimensions), "wall_atom" (fraction of
-    particles on the boundary against the artefact of the projected scheme, never read as physics), "stationarity" (no drift from the
-    first to the last third of the frames) and "free_energy" (no rise from the start on).
+    contact), "centre_of_mass" (the same of the mean position, which mutual forces do not move), "temperature" (balance of noise and
+    forces apart from the strength of the repulsion, at walls and on a torus together with it), "energy" (its exact mean: MALA and HMC,
+    log gases in a trap, between walls, on a circle), "chaos_bias" (fourth moment of the log gas on the line, exact at finite N, told
+    from its mean-field limit), "density" (deciles of the exact or mean-field law: of the position on the line, of the radius or of each
+    coordinate in more dimensions), "wall_atom" (fraction of particles on the boundary against the artefact of the projected scheme,
+    never read as physics), "stationarity" (no drift from the first to the last third of the frames) and "free_energy" (no rise from the
+    start on).
 
-    Rules without statistics: "mixing" (R-hat), "inside" (the domain), "described_energy" and "described_force" (what was recorded is
-    what the description says), "steps" (drifts far longer than the noise, by which a gas explodes), "capped" (drifts that the cap
-    shortened), "acceptance" (MALA and HMC: no chain is stuck), "extra_temperature" (heat of minibatches against 1/beta), "coincident" (no
-    bare pair at distance 0, no infinite energy), and for descents (infinite or scheduled beta) "settled" (the energy has come to rest),
-    "balance" (so have the forces) and "ground_state" (in the equilibrium known in closed form).
+    Rules without statistics: "mixing" (R-hat; no chain ends where another does), "inside" (the domain), "described_energy" and
+    "described_force" (what was recorded is what the description says), "steps" (drifts far longer than the noise, by which a gas
+    explodes), "capped" (drifts that the cap shortened), "acceptance" (MALA and HMC: no chain is stuck), "extra_temperature" (heat of
+    minibatches against 1/beta), "coincident" (no bare pair at distance 0, no infinite energy), and for descents (infinite or scheduled
+    beta) "settled" (the energy has come to rest), "balance" (so have the forces) and "ground_state" (in the equilibrium known in closed
+    form).
 
     Frames up to the sampler's `tune` steps are left out. A law that fails while the frames still drift says so in its note.
 
@@ -85,7 +87,8 @@ def check(
     Raises
     ------
     ValueError
-        If `omega` is missing or misshapen, a description is no JSON, burn_in or alpha lies outside [0, 1) and (0, 1), or no frame is
+        If `omega` is missing, misshapen or beyond 1e100, a description is no JSON object or holds numbers that no energy, domain or
+        sampler has, a recorded series holds none, burn_in or alpha lies outside [0, 1) and (0, 1), or no frame is
         left after the tuning.
     """
     if not 0 < real(alpha, "alpha") < 1:
@@ -105,8 +108,20 @@ def check(
 
 def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, str]]:
     """The laws that apply, and why the others do not."""
-    tests: list[Callable[[Run], Law]] = [second_moment, partial(temperature, rng=rng), energy, chaos_bias, partial(density, rng=rng)]
-    tests += [wall_atom, stationarity, free_energy, mixing, inside, described_energy, described_force, steps, capped, acceptance]
+    tests: list[Callable[[Run], Law]] = [second_moment, centre_of_mass, partial(temperature, rng=rng), energy, chaos_bias]
+    tests += [
+        partial(density, rng=rng),
+        wall_atom,
+        stationarity,
+        free_energy,
+        mixing,
+        inside,
+        described_energy,
+        described_force,
+        steps,
+        capped,
+        acceptance,
+    ]
     tests += [extra_temperature, coincident, settled, balance, ground_state]
     found: list[Law] = []
     skipped: dict[str, str] = {}

@@ -7,8 +7,7 @@ shares code with the simulation.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,13 +16,15 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from theory.arrays import FloatArray, finite, real
+from theory.arrays import FloatArray, finite, numeric, real
+from theory.descriptions import described_domain, described_sampler, described_terms
 from theory.pairs import exponent, pair_force
 
 __all__ = ["NotApplicable", "Potential", "Run", "read", "series"]
 
 PAIR_BUDGET = 20_000_000  # pair differences that one sum over the frames may form
 NEAR = 0.05  # of the half width of a domain: exact samplers that never come as near to its wall do not feel it
+LARGE = 1e100  # beyond which the squares of positions overflow
 CONTACT_LIMIT = 1e-5  # fraction of steps at the wall below which the laws of free space hold
 
 Potential = Callable[[FloatArray], ArrayLike]
@@ -166,17 +167,24 @@ class Run:
         return float(np.min(np.subtract(self.domain["high"], self.domain["low"]))) / 2
 
     def contact_fraction(self) -> float:
-        """Largest of the recorded and the visible fraction of particles at the wall; for exact samplers, of those NEAR it."""
-        if self.sampler.get("name") != "Langevin" and self.domain.get("name") in ("Ball", "Box"):  # they bounce and leave no trace
+        """Fraction of particles at the wall, recorded or visible; where they leave no trace, of those NEAR it; 1 where nothing tells."""
+        name, langevin = self.domain.get("name"), self.sampler.get("name") == "Langevin"
+        if name in ("FullSpace", "Torus"):
+            return 0.0
+        recorded = None if self.contact is None or not langevin else float(self.contact.mean())
+        if name not in ("Ball", "Box"):
+            return 1.0 if recorded is None else recorded
+        if recorded is None and not (langevin and self.sampler.get("scheme", "projected") == "projected"):  # they bounce
             return float(np.mean(self.wall_distances().min(-1) < NEAR * self.half_width()))
-        recorded = 0.0 if self.contact is None else float(self.contact.mean())
-        return max(recorded, float(self.on_wall().mean()))
+        return max(recorded or 0.0, float(self.on_wall().mean()))
 
     def require_free(self) -> None:
         """NotApplicable if the run touches a wall, or has gone round a torus."""
         if self.domain.get("name") == "Torus":
             raise NotApplicable("on a torus positions have no moments")
         fraction = self.contact_fraction()
+        if fraction == 1:
+            raise NotApplicable("nothing tells whether the particles touch a wall")
         if fraction > CONTACT_LIMIT:
             raise NotApplicable(f"the particles touch the wall ({fraction:.2g} of them)")
 
@@ -190,25 +198,26 @@ def read(dataset: xr.Dataset, burn_in: float, external: Potential | None, intera
             raise ValueError(f"{name} must be a callable or None, got {potential!r}")
     if "omega" not in dataset or set(dataset["omega"].dims) != {"chain", "step", "particle", "dim"}:
         raise ValueError(f"dataset must hold omega (chain, step, particle, dim), got {dict(dataset.sizes)} and {list(dataset.data_vars)}")
-    sampler = _description(dataset, "sampler")
+    sampler = described_sampler(dataset)
     start = _start(dataset, burn_in, sampler.get("tune", 0))
     omega = dataset["omega"].transpose("chain", "step", "particle", "dim").values
     whole = finite(omega, "omega")
-    energy = _description(dataset, "energy")
-    terms = list(_flatten(energy)) if energy else []
+    if np.abs(whole).max() > LARGE:
+        raise ValueError(f"omega must stay below {LARGE:g}, got {np.abs(whole).max():.3g}: the run has exploded")
+    terms = [term for term in described_terms(dataset, omega.shape[-1]) if term.get("name") != "Riesz" or omega.shape[-2] > 1]
     known = tuple(term for term in terms if _closed(term))
     return Run(
         omega=whole[:, start:],
         whole=whole,
         terms=known,
-        unknown=tuple(str(term.get("name")) for term in terms if term not in known) if energy else ("no description",),
-        domain=_domain(dataset),
+        unknown=tuple(str(term.get("name")) for term in terms if term not in known) if dataset.attrs.get("energy") else ("no description",),
+        domain=described_domain(dataset, omega.shape[-1]),
         sampler=sampler,
-        contact=series(dataset, "projected", start),
-        capped=series(dataset, "capped", start),
+        contact=_finite_series(dataset, "projected", start),
+        capped=_finite_series(dataset, "capped", start),
         acceptance=series(dataset, "acceptance", start),
-        extra_temperature=series(dataset, "extra_temperature", start),
-        coincident=series(dataset, "coincident", start),
+        extra_temperature=_finite_series(dataset, "extra_temperature", start),
+        coincident=_finite_series(dataset, "coincident", start),
         values=series(dataset, "energy", start),
         course=series(dataset, "energy", 0),
         gradients=series(dataset, "grad_norm", 0),
@@ -225,49 +234,27 @@ def _start(dataset: xr.Dataset, burn_in: float, tune: int) -> int:
     frames = dataset.sizes["step"]
     if 0 in dataset["omega"].shape:
         raise ValueError(f"dataset must hold at least one frame of one particle, got {dict(dataset.sizes)}")
-    tuned = int(np.sum(dataset["step"].values <= tune)) if tune else 0
+    tuned = int(np.sum(numeric(dataset["step"].values, "step") <= tune)) if tune else 0
     if tuned == frames:
         raise ValueError(f"dataset must hold frames after the {tune} steps of tuning, got steps up to {int(dataset['step'][-1])}")
     return min(max(int(np.ceil(burn_in * frames)), 1, tuned), frames - 1)
 
 
-def _description(dataset: xr.Dataset, name: str) -> dict[str, Any]:
-    """The JSON description in the attrs, {} where there is none."""
-    text = dataset.attrs.get(name, {})
-    try:
-        value = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
-        raise ValueError(f"dataset.attrs[{name!r}] must be JSON, got {text!r}") from None
-    return value if isinstance(value, dict) else {}
-
-
-def _domain(dataset: xr.Dataset) -> dict[str, Any]:
-    """The domain's description; a ball without radius, a box without bounds or a torus without period is refused."""
-    domain = _description(dataset, "domain")
-    needed = {"Ball": ("radius",), "Box": ("low", "high"), "Torus": ("period",)}.get(str(domain.get("name")), ())
-    if any(key not in domain for key in needed):
-        raise ValueError(f"dataset.attrs['domain'] must give {' and '.join(needed)}, got {domain}")
-    return domain
-
-
-def _flatten(energy: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The terms of a sum, nested sums included; a sum that lists none counts as one unknown term."""
-    parts = energy.get("energies", energy.get("terms")) if energy.get("name") == "Sum" else None
-    if parts is None:
-        yield energy
-    else:
-        for part in parts:
-            yield from _flatten(part)
-
-
 def _closed(term: dict[str, Any]) -> bool:
-    """Whether this module knows the term: a quadratic trap of one stiffness, or a Riesz interaction."""
+    """Whether this module knows the term: a quadratic trap of one stiffness, or a Riesz interaction with s > -2."""
     needed = {"Quadratic": ("stiffness",), "Riesz": ("s", "strength")}.get(str(term.get("name")), ("",))
-    return all(isinstance(term.get(key), (int, float)) or (key, term.get(key)) == ("s", "coulomb") for key in needed)
+    values = [0.0 if (key, term.get(key)) == ("s", "coulomb") else term.get(key) for key in needed]
+    return all(isinstance(value, (int, float)) and -2 < value < np.inf for value in values)
 
 
 def series(dataset: xr.Dataset, name: str, start: int) -> FloatArray | None:
     """A recorded quantity (chain, frame) from frame `start` on; None where there is none."""
     if name not in dataset or set(dataset[name].dims) != {"chain", "step"}:
         return None
-    return dataset[name].transpose("chain", "step").values[:, start:].astype(float)
+    return numeric(dataset[name].transpose("chain", "step").values[:, start:], name)
+
+
+def _finite_series(dataset: xr.Dataset, name: str, start: int) -> FloatArray | None:
+    """The same of what is always a number."""
+    values = series(dataset, name, start)
+    return None if values is None else finite(values, name)
