@@ -105,7 +105,7 @@ def test_the_potential_is_the_expectation_over_data():
         classes.potential([1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize("m", [0.8, 1.2, 2.0])
+@pytest.mark.parametrize("m", [pytest.param(0.8, marks=pytest.mark.slow), 1.2, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_cold_particles_find_the_maximiser(m):
     """From the Gaussian start of random features, with little noise and repulsion, to the two roots +-r of tan(rm) = m/r."""
     classes, beta, strength, n = GaussianClasses((m,)), 400.0, 1e-4, 100
@@ -130,7 +130,10 @@ def test_cold_particles_find_the_maximiser(m):
     assert abs(near.mean() - mean - wrong) > 4 * error  # control: other classes
 
 
-@pytest.mark.parametrize(("n", "beta", "chains"), [(8, 8.0, 1500), (16, 8.0, 1000), (16, 24.0, 1000)])
+@pytest.mark.parametrize(
+    ("n", "beta", "chains"),
+    [(8, 8.0, 1500), pytest.param(16, 8.0, 1000, marks=pytest.mark.slow), pytest.param(16, 24.0, 1000, marks=pytest.mark.slow)],
+)
 def test_the_learned_kernel_concentrates_as_predicted(n, beta, chains):
     prediction = LearnedKernel(line(GaussianClasses((1.2,)), 0.15, beta), DELTA)
     kernel = np.cos(DELTA * learned(n, chains, beta)).mean(1)
@@ -139,6 +142,7 @@ def test_the_learned_kernel_concentrates_as_predicted(n, beta, chains):
     assert mean_and_spread_agree(kernel, free, n) == (False, False)
 
 
+@pytest.mark.slow
 def test_the_kernel_s_spread_falls_with_n_and_with_beta():
     spread = {
         key: np.cos(DELTA * learned(key[0], 1500 if key[0] == 8 else 1000, key[1])).mean(1).var(ddof=1)
@@ -170,6 +174,7 @@ def test_the_learned_kernel_deviates_at_the_predicted_rate():
     assert not observed[16].low < -np.log(free.tail(16, value)) / 16 < observed[16].high  # control: without repulsion
 
 
+@pytest.mark.slow
 def test_the_log_gas_of_frequencies():
     """Untruncated log repulsion, s = 0 < dim, and classes of different sizes."""
     n, chains, beta, strength, delta = 12, 800, 10.0, 1.2, 0.9
@@ -183,6 +188,7 @@ def test_the_log_gas_of_frequencies():
     assert mean_and_spread_agree(kernel, LearnedKernel(free, delta), n) == (False, False)  # control
 
 
+@pytest.mark.slow
 def test_planar_frequencies():
     beta, strength, n, chains = 10.0, 1.2, 12, 800
     classes, delta = GaussianClasses((1.0, 0.6), 0.55), np.array([1.2, -0.3])

@@ -300,6 +300,7 @@ def test_energies_of_the_package():
         (lambda: coulomb_line_energy(1, 1.0, 1.0), "n must be"),
         (lambda: simplex_ground_state(4, 2, 1.0, 1.0, 0.0), "n must be at most dim \\+ 1 = 3, got 4"),
         (lambda: simplex_energy(3, 1.0, 1.0, -2.0), "s must be above -2, got -2.0"),
+        (lambda: simplex_energy(3, 1.0, 1.0, -1.9999), "s must leave distances in floating point, got -1.9999"),
         (lambda: ring_energy(3, 1.0, 0.0), "radius must be"),
         (lambda: end_energy(3, 1.0, 1.0, -0.5), "s must be above -2 and at most -1, got -0.5"),
         (lambda: sphere_ground_state(7, 3, 1.0), "n must be at most dim \\+ 1, 2 dim.*got n = 7 in dim 3"),

@@ -41,7 +41,7 @@ def circle_gas_energy(n: int, beta: float, strength: float, period: float) -> fl
 def circle_gas_energy_variance(n: int, beta: float, strength: float, period: float) -> float:
     """Exact variance of H_N of `circle_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
     b, _ = to_circular(n, beta, strength, period)
-    return curvature(np.array([b * n / 2]), np.full(n, b / 2), excess=0.0) / (n * beta) ** 2
+    return curvature([b * n / 2], np.full(n, b / 2), excess=0.0) / (n * beta) ** 2
 
 
 def circle_gas_first_mode(n: int, beta: float, strength: float) -> float:

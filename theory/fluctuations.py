@@ -214,8 +214,8 @@ def log_gas_bias(f: Function, radius: float, b: float, *, n_nodes: int = 512) ->
 def _chebyshev(f: Function, name: str, low: float, high: float, n_nodes: int) -> FloatArray:
     """a_k of f = a_0/2 + sum a_k T_k on [low, high], (n_nodes,)."""
     low, high, n_nodes = real(low, "low"), real(high, "high"), count(n_nodes, "n_nodes", least=4)
-    if not low < high:
-        raise ValueError(f"high must be above low = {low!r}, got {high!r}")
+    if not -np.inf < low < high < np.inf:
+        raise ValueError(f"low and high must be finite and high above low, got low = {low!r} and high = {high!r}")
     x = (low + high) / 2 + (high - low) / 2 * np.cos(np.pi * (np.arange(n_nodes) + 0.5) / n_nodes)
     return dct(np.broadcast_to(finite(f(x), name), x.shape), type=2) / n_nodes
 

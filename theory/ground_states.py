@@ -26,6 +26,7 @@ from scipy.special import roots_hermite, xlogy
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.orthogonal import jacobi_zeros, laguerre_zeros
+from theory.riesz_means import riesz
 
 __all__ = [
     "coulomb_line_energy",
@@ -155,11 +156,6 @@ def coulomb_line_energy(n: int, kappa: float, strength: float) -> float:
     return -(strength**2) * (n + 1) / (6 * kappa * (n - 1))
 
 
-def _riesz(r: FloatArray | float, s: float) -> FloatArray:
-    """g_s of distances r > 0: r^-s, -log r for s = 0, -r^|s| for s < 0."""
-    return -np.log(r) if s == 0 else np.sign(s) * np.power(r, -s)
-
-
 def _exponent(s: float, highest: float = np.inf) -> float:
     s = real(s, "s")
     if not -2 < s <= highest or s == np.inf:
@@ -188,15 +184,19 @@ def simplex_ground_state(n: int, dim: int, kappa: float, strength: float, s: flo
 
 
 def _simplex_edge(n: int, kappa: float, strength: float, s: float) -> float:
-    s = _exponent(s)
-    return float((positive(strength, "strength") * n * (abs(s) or 1) / (positive(kappa, "kappa") * (n - 1))) ** (1 / (s + 2)))
+    exponent = _exponent(s)
+    balance = positive(strength, "strength") * n * (abs(exponent) or 1) / (positive(kappa, "kappa") * (n - 1))
+    log_edge = np.log(balance) / (exponent + 2)
+    if not log_edge < 300:
+        raise ValueError(f"s must leave distances in floating point, got {s!r}: particles rest exp({log_edge:.3g}) apart")
+    return float(np.exp(log_edge))
 
 
 def simplex_energy(n: int, kappa: float, strength: float, s: float) -> float:
     """H_N at `simplex_ground_state`: kappa (n-1) r^2/(4 n) + strength g_s(r)/2 at its edge r, free of dim >= n - 1."""
     n = count(n, "n", least=2)
     edge = _simplex_edge(n, kappa, strength, s)
-    return float(kappa * (n - 1) * edge**2 / (4 * n) + strength * _riesz(edge, s) / 2)
+    return float(kappa * (n - 1) * edge**2 / (4 * n) + strength * riesz(edge, _exponent(s)) / 2)
 
 
 def ring_ground_state(n: int, radius: float) -> Float[np.ndarray, "n 2"]:
@@ -214,7 +214,7 @@ def ring_energy(n: int, strength: float, radius: float, s: float = 0.0) -> float
     log n/(n-1)]."""
     n, radius, s = count(n, "n", least=2), positive(radius, "radius"), _exponent(s)
     chord = 2 * radius * np.sin(np.pi * np.arange(1, n) / n)
-    return float(positive(strength, "strength") / (2 * (n - 1)) * np.sum(_riesz(chord, s)))
+    return float(positive(strength, "strength") / (2 * (n - 1)) * np.sum(riesz(chord, s)))
 
 
 def end_ground_state(n: int, half_width: float) -> Float[np.ndarray, "n 1"]:
@@ -261,5 +261,5 @@ def sphere_energy(n: int, dim: int, strength: float, radius: float, s: float) ->
     """H_N at `sphere_ground_state`, V = 0."""
     x, s = sphere_ground_state(n, dim, radius), _exponent(s)
     i, j = np.triu_indices(n, 1)
-    pairs = _riesz(np.linalg.norm(x[i] - x[j], axis=1), s)
+    pairs = riesz(np.linalg.norm(x[i] - x[j], axis=1), s)
     return float(positive(strength, "strength") * np.sum(pairs) / (n * (n - 1)))

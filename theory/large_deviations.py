@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaincinv, xlogy
 
+from theory import riesz_means
 from theory.arrays import FloatArray, count, finite, positive, real
 from theory.mean_field import MeanField
 from theory.stationary import Stationary
@@ -33,11 +34,11 @@ def require_finite_energy(s: float, dim: int, truncation: float | None = None) -
 
     For s >= dim, iint |x - y|^-s mu(dx) mu(dy) is infinite for every probability measure (the Riesz capacity of R^dim is zero: Landkof
     1972, chapter 2), so that a rate E - min E reads infinity minus infinity. In finite systems the least W_N then grows without bound, as
-    N^(s/dim - 1) (Hardin & Saff 2005). A truncation, g(max(r, truncation)), keeps every energy finite.
+    N^(s/dim - 1), or log N for s = dim (Hardin & Saff 2005). A truncation, g(max(r, truncation)), keeps every energy finite.
     """
     dim = count(dim, "dim")
-    if real(s, "s") <= -2:
-        raise ValueError(f"s must be above -2, got {s!r}")
+    if not -2 < real(s, "s") < np.inf:
+        raise ValueError(f"s must be finite and above -2, got {s!r}")
     if truncation is not None:
         positive(truncation, "truncation")
     elif not s < dim:
@@ -58,13 +59,8 @@ def riesz(s: float, strength: float, dim: int, *, truncation: float | None = Non
         For s >= dim without a truncation: see `require_finite_energy`.
     """
     require_finite_energy(s, dim, truncation)
-    s, strength, least = float(s), real(strength, "strength"), 0.0 if truncation is None else float(truncation)
-
-    def interaction(r: FloatArray) -> FloatArray:
-        r = np.maximum(r, least)
-        return -strength * np.log(r) if s == 0 else np.sign(s) * strength * r**-s
-
-    return interaction
+    s, strength, least = float(s), float(finite(real(strength, "strength"), "strength")), 0.0 if truncation is None else float(truncation)
+    return lambda r: strength * riesz_means.riesz(np.maximum(r, least), s)
 
 
 class Deviation(NamedTuple):
@@ -237,8 +233,10 @@ class EnergyRate:
     """
 
     def __init__(self, field: MeanField, minimum: Any):
+        if not isinstance(field, MeanField):
+            raise ValueError(f"field must be a MeanField, got {field!r}")
         self.field = field
-        self.minimum = real(getattr(minimum, "energy", minimum), "minimum")
+        self.minimum = float(finite(real(getattr(minimum, "energy", minimum), "minimum"), "minimum"))
 
     def energy(self, rho: ArrayLike) -> float:
         """E(rho) of a density on the cells."""

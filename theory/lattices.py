@@ -173,7 +173,7 @@ LATTICES = {
 
 def lattice(name: str, covolume: float | None = None) -> Lattice:
     """A named lattice of `LATTICES`, scaled to a cell of volume `covolume` if given."""
-    if name not in LATTICES:
+    if not isinstance(name, str) or name not in LATTICES:
         raise ValueError(f"name must be one of {', '.join(LATTICES)}, got {name!r}")
     named = Lattice(LATTICES[name])
     return named if covolume is None else Lattice(LATTICES[name] * (positive(covolume, "covolume") / named.covolume) ** (1 / named.dim))

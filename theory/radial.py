@@ -91,4 +91,5 @@ class RadialConvolution:
 
 def sphere_area(dim: int) -> float:
     """|S^(dim-1)| = 2 pi^(dim/2) / Gamma(dim/2); 2 in dimension 1."""
+    dim = count(dim, "dim")
     return float(2 * np.exp(dim / 2 * np.log(np.pi) - gammaln(dim / 2)))

@@ -85,11 +85,7 @@ def radial_gas(dim: int, s: float, kappa: float, strength: float, beta: float, *
     RuntimeError
         If the stationary state is not found.
     """
-    dim, s = count(dim, "dim"), real(s, "s")
-    if not -2 < s < dim:
-        raise ValueError(f"s must lie between -2 and dim = {dim}, got {s}: the energy of every density is infinite from dim on")
-    kappa, strength, beta = positive(kappa, "kappa"), positive(strength, "strength"), positive(beta, "beta")
-    tail, n_cells = positive(tail, "tail"), count(n_cells, "n_cells", least=16)
+    s, tail, n_cells = real(s, "s"), positive(tail, "tail"), count(n_cells, "n_cells", least=16)
     radius = tail_bound(dim, s, kappa, strength, beta, tail / 2)
     for n in (min(n_cells, 64), n_cells):
         mesh = RadialBall(radius, n, dim)
@@ -107,8 +103,12 @@ def tail_bound(dim: int, s: float, kappa: float, strength: float, beta: float, t
 
     rho(r) = exp(beta (mu - kappa r^2 / 2 - strength g*rho(r))) with g*rho(r) >= g(sqrt(r^2 + m)), m the second moment, by Jensen's
     inequality (g is convex in the squared distance), and mu = F + (pair energy) <= 2 F - min of F without the pair energy, where the
-    free energy F is below that of the best Gaussian.
+    free energy F is below that of the best Gaussian. Raises ValueError as `radial_gas` does.
     """
+    dim, s, tail = count(dim, "dim"), real(s, "s"), positive(tail, "tail")
+    if not -2 < s < dim:
+        raise ValueError(f"s must lie between -2 and dim = {dim}, got {s}: the energy of every density is infinite from dim on")
+    kappa, strength, beta = positive(kappa, "kappa"), positive(strength, "strength"), positive(beta, "beta")
     gauss = -dim / (2 * beta) * np.log(2 * np.pi / (beta * kappa))
     free = _best_gaussian(dim, s, kappa, strength, beta)
     second = _second_moment(dim, s, kappa, strength, beta, free - gauss)

@@ -20,12 +20,12 @@ def second_moment(dim: int, beta: float, kappa: float, strength: float, s: float
     Raises
     ------
     ValueError
-        If s <= -2, or s != 0 with a nonzero strength and no pair_moment.
+        If s <= -2 or infinite, or s != 0 with a nonzero strength and no pair_moment.
     """
     dim, beta, kappa = count(dim, "dim"), positive(beta, "beta"), positive(kappa, "kappa")
     strength = positive(strength, "strength", zero=True)
-    if real(s, "s") <= -2:
-        raise ValueError(f"s must be above -2, got {s!r}")
+    if not -2 < real(s, "s") < float("inf"):
+        raise ValueError(f"s must be finite and above -2, got {s!r}")
     if s == 0 or strength == 0:
         return dim / (beta * kappa) + strength / (2 * kappa)
     if pair_moment is None:
