@@ -36,6 +36,7 @@ from tests.ground_states_of_particles import (
 from theory.convergence import extrapolate, fit_rate
 from theory.hard_wall import WallSphere
 from theory.lattices import lattice
+from theory.transport import wasserstein
 
 
 def slope(name, n, distance, law):
@@ -57,6 +58,8 @@ LINE, CLOUD = (16, 32, 64, 128), (25, 50, 100, 200)
 def test_transport_on_the_line(name):
     """1/n to the semicircle, the arcsine law and where s < 0: no energy of the lattice moves the particles farther."""
     falls_at(-1.0, 0.05, name, LINE if name != "log, interval" else LINE[:3], transport)
+    first = [wasserstein(ground_state(name, k)[:, 0], GASES[name].law.quantile, 1) for k in LINE[:3]]
+    assert fit_rate(LINE[:3], first).slope == pytest.approx(-1, abs=0.05)  # W_1 as well
 
 
 def test_transport_on_the_line_above_the_log():
