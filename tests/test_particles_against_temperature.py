@@ -220,7 +220,7 @@ def test_coulomb_gas_between_walls():
     gas = CoulombWalls(n, BETA, STRENGTH, WALL)
     start = np.broadcast_to(np.linspace(-1, 1, n)[:, None], (2500, n, dim))
     run = simulate(
-        start, Riesz(-1.0, STRENGTH), Box([-WALL], [WALL]), HMC(0.6, BETA, n_leapfrog=4), n_steps=25, save_every=25, rng=1
+        start, Riesz(-1.0, STRENGTH), Box([-WALL], [WALL]), HMC(0.4, BETA, n_leapfrog=5), n_steps=30, save_every=30, rng=1
     )  # fmt: skip
     one = run["omega"].values[np.arange(2500), -1, np.arange(2500) % n, 0]  # one of each chain: independent, of the mean density
     assert kstest(one, gas.cdf).pvalue > 1e-4
