@@ -187,6 +187,7 @@ def test_hypersingular_constants_and_minima():
         (lambda: Lattice([[1.0, 2.0], [2.0, 4.0]]), "basis must have full rank"),
         (lambda: Lattice([[1.0, np.nan], [2.0, 4.0]]), "basis must be finite"),
         (lambda: lattice("hexagonal"), "name must be one of integer.*'hexagonal'"),
+        (lambda: lattice(["bcc"]), "name must be one of integer"),
         (lambda: lattice("bcc", -1.0), "covolume must be"),
         (lambda: lattice("bcc").zeta(3.0), "s must lie between -40 and 43 and not be the pole 3, got 3.0"),
         (lambda: lattice("bcc").zeta(-50.0), "s must lie"),

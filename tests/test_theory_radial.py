@@ -338,3 +338,14 @@ def test_tail_bound_holds_on_a_wider_mesh_and_is_not_wasteful(dim, s, beta):
 def test_radial_gas_without_an_equilibrium_is_refused(arguments):
     with pytest.raises(ValueError):
         radial_gas(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [((0, 0.0, 1.0, 1.0, 1.0, 0.1), "dim"), ((2, 2.0, 1.0, 1.0, 1.0, 0.1), "s"), ((2, 0.0, 1.0, 1.0, -1.0, 0.1), "beta")],
+)
+def test_tail_bound_refuses(arguments, name):
+    with pytest.raises(ValueError, match=f"{name} must"):
+        tail_bound(*arguments)
+    with pytest.raises(ValueError, match="dim must"):
+        sphere_area(0)
