@@ -129,6 +129,41 @@ def test_quoted_values():
     assert float(GaussWigner(1.0, 4.2, 1.0).density(0.0)) == pytest.approx(0.1957245995, abs=5e-11)
 
 
+@pytest.mark.parametrize("law", [*TRAPPED, *WALLED, GaussWigner(1.3, 0.7, 3000.0), WallLogGas(1.3, 0.7, 3000.0)], ids=repr)
+@pytest.mark.parametrize("order", [-0.98, -0.5, 1, 2.7, 15])
+def test_moments_of_any_order(law, order):
+    """By parts: E |X|^q = q int r^(q-1) P(|X| > r) dr, for q < 0 with P(|X| <= r) in the variable r^(q+1)."""
+    end = law.radius if isinstance(law, WallLogGas) else law.scale * (2 * np.sqrt(law.crossover) + 12)
+    if order > 0:
+        r = end * (1 + NODE) / 2
+        exact = order * WEIGHT @ (r ** (order - 1) * (1 - law.radial_cdf(r))) * end / 2
+    else:
+        t = (1 + NODE) / 2
+        r = np.maximum(end * t ** (1 / (order + 1)), 1e-300)
+        exact = end**order - order * end**order / (order + 1) * WEIGHT @ (law.radial_cdf(r) * end / r) / 2
+    assert law.moment(order) == pytest.approx(exact, rel=3e-6)
+    assert law.moment(order + 1e-3) != pytest.approx(exact, rel=3e-6)  # negative control
+    near = [law.moment(2 + shift) for shift in (-1e-4, 0, 1e-4)]  # quadrature on both sides of the exact moment
+    assert near[1] == pytest.approx((near[0] + near[2]) / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("law", [TRAPPED[0], WALLED[3]], ids=repr)
+def test_small_radii_keep_their_digits(law):
+    r = 1e-11 * law.scale
+    assert float(law.radial_cdf(r)) == pytest.approx(2 * r * float(law.density(0.0)), rel=1e-12)
+
+
+def test_a_gaussian_has_its_absolute_moments():
+    law = GaussWigner(2.0, 0.0, 0.7)
+    for order in (-0.999, -0.3, 1, 3, 7.7, 101):
+        exact = law.scale**order * 2 ** (order / 2) * np.exp(gammaln((order + 1) / 2)) / np.sqrt(np.pi)
+        assert law.moment(order) == pytest.approx(exact, rel=1e-12)
+
+
+def test_the_walls_are_the_extreme_quantiles():
+    assert WALLED[0].quantile([0.0, 0.5, 1.0]).tolist() == [-1.7, 0.0, 1.7]
+
+
 def test_free_energy_is_the_limit_of_selbergs_integral():
     """-log Z_N/(N beta) of n particles between walls in closed form (Selberg 1944); the gap falls like log(n)/n."""
     law, gap = WallLogGas(1.7, 0.7, 6.0), []
@@ -161,8 +196,10 @@ def test_limits_of_temperature(make, cold):
         (lambda: GaussWigner(1, 1e5, 1.0), "at most 10000, got 50000.0: use Semicircle"),
         (lambda: WallLogGas(1, 1e5, 1.0), "use Arcsine"),
         (lambda: WallLogGas(0, 1, 1.0), "radius"),
-        (lambda: GaussWigner(1, 1, 1.0).moment(3), "order must be an even whole number"),
-        (lambda: WallLogGas(1, 1, 1.0).moment(-2), "order must be an even whole number"),
+        (lambda: GaussWigner(1, 1, 1.0).moment(2001), "order must be at most 1049 unless it is even, got 2001"),
+        (lambda: GaussWigner(1, 1, 1.0).moment(1000), "order must give a moment that floating point holds, got 1000"),
+        (lambda: WallLogGas(1, 1, 1.0).moment(-1), "order must exceed -1, got -1.0: the moment is infinite"),
+        (lambda: WallLogGas(1, 1, 1.0).moment(np.inf), "order must be finite"),
         (lambda: GaussWigner(1, 1, 1.0).quantile([0.0, 0.5]), "strictly between 0 and 1"),
         (lambda: GaussWigner(1, 1, 1.0).density([np.nan]), "x must be finite"),
     ],

@@ -106,7 +106,7 @@ def test_one_entry_for_the_quadratic_trap():
         (lambda: interval_wall(1, 1, 1, 0), "low must be below high"),
         (lambda: quadratic_trap(1, 1, 3, 3), "s must lie strictly between -2 and 3"),
         (lambda: TrappedSphere(1, 1, 4, 0.5), r"s must lie in \(-2, 0\]"),
-        (lambda: hard_wall(1, 1, 2, 1).moment(-2), "order must exceed -dim"),
+        (lambda: hard_wall(1, 1, 2, 1).moment(-2), "order must exceed -2, got -2"),
     ],
 )
 def test_bad_input(call, words):

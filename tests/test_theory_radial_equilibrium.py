@@ -16,6 +16,13 @@ from theory.riesz_equilibrium import RieszEquilibrium
 from theory.riesz_means import mean_over_sphere
 
 
+def tanh_sinh(cuts):
+    """Nodes and weights between two places, for integrands singular at both."""
+    t = np.linspace(-3.4, 3.4, 239)
+    node, weight = 1 / (1 + np.exp(-np.pi * np.sinh(t))), np.pi * np.cosh(t) * (t[1] - t[0])
+    return cuts[0] + (cuts[1] - cuts[0]) * node, (cuts[1] - cuts[0]) * weight * node / (1 + np.exp(np.pi * np.sinh(t)))
+
+
 def same(law, exact, tolerance=1e-12):
     """Radius, energy, multiplier, moments, density and distribution of two laws."""
     r = np.array([0.0, 0.31, 0.77, 0.96]) * exact.radius
@@ -179,9 +186,93 @@ def test_the_residual_tells_a_rough_potential_from_a_smooth_one():
     assert 1e-13 < radial_equilibrium(lambda r: r**7, dim=2, s=1.0, strength=0.7).residual < 1e-9
 
 
+@pytest.mark.parametrize("strength", [1e-20, 1e-6, 1e6])
+@pytest.mark.parametrize(("dim", "s"), [(1, -1), (2, 0), (3, 1), (2, 1)])
+def test_any_scale_of_the_strength(dim, s, strength):
+    same(radial_equilibrium(lambda r: 0.65 * r**2, dim=dim, s=s, strength=strength), RieszBall(1.3, strength, dim, s), 1e-9)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.parametrize("power", [4, 20])
+def test_flat_even_powers_need_no_derivative(dim, power):
+    law = CoulombEquilibrium(lambda r: r**power / power, 0.7, dim)
+    assert law.radius == pytest.approx((0.7 * (abs(dim - 2) or 1)) ** (1 / (dim + power - 2)), rel=1e-9)
+
+
+@pytest.mark.parametrize(("dim", "s"), [(1, -0.5), (1, 0), (1, -1), (2, 0)])
+@pytest.mark.parametrize("depth", [1.0, 50.0])
+def test_a_bounded_trap_does_not_confine_for_s_up_to_0(dim, s, depth):
+    """-strength |x|^|s| falls below any bounded V: the energy has no minimum, only local ones; a wall makes it one."""
+    with pytest.raises(ValueError, match="external must confine"):
+        radial_equilibrium(lambda r: -depth * np.exp(-(r**2)), dim=dim, s=s, strength=0.7)
+
+
+def test_a_bounded_trap_confines_for_positive_s():
+    law = radial_equilibrium(lambda r: -50 * np.exp(-(r**2)), dim=3, s=2, strength=0.7)
+    assert law.multiplier < -1
+    assert law.potential([[1e9, 0, 0]]) == pytest.approx([0], abs=1e-9)
+
+
+@pytest.mark.parametrize(("dim", "s"), [(1, 0), (2, 0)])
+def test_a_logarithm_of_the_strength_of_the_repulsion_does_not_confine(dim, s):
+    with pytest.raises(ValueError, match="external must confine" if dim == 2 else "external must"):
+        radial_equilibrium(lambda r: np.log1p(r**2) / 2, dim=dim, s=s, strength=1.0)
+    assert radial_equilibrium(lambda r: np.log1p(r**2) / 2, dim=dim, s=s, strength=0.8).radius > 1
+
+
+@pytest.mark.parametrize("power", [0.2, 0.7, 1.0, 1.5, 2.6, 40.0, 1000.0])
+def test_ullmans_law_by_its_mixture_of_arcsine_laws(power):
+    """P(|X| <= r) = E (2/pi) arcsin(r/(R T)), P(T <= t) = t^power; small radii and large powers keep their digits."""
+    law = FreudWeight(1.3, 0.7, power)
+    node, weight = tanh_sinh([0.0, 1.0])
+    with np.errstate(divide="ignore"):
+        scale = law.radius * node ** (1 / power)
+    for y in (1e-9, 1e-3, 0.4, 0.97):
+        r, wall = y * law.radius, y**power  # below u = y^power the arcsine law lies within r
+        u = wall + (1 - wall) * node
+        inner = np.minimum(r / (law.radius * u ** (1 / power)), 1)
+        exact = wall + (1 - wall) * weight @ (2 / np.pi * np.arcsin(inner))
+        assert float(law.radial_cdf(r)) == pytest.approx(exact, rel=1e-7)
+        assert float(law.radial_quantile(law.radial_cdf(r))) == pytest.approx(r, rel=1e-11)
+    x = 1.3 * law.radius
+    field = -weight @ np.log((x + np.sqrt(x**2 - scale**2)) / 2)
+    assert float(law.potential(x)) == pytest.approx(1.3 * x**power + 0.7 * field, rel=1e-12)
+
+
+@pytest.mark.parametrize("power", [1e4, 1e8])
+def test_cuts_far_from_their_poles_become_semicircles(power):
+    """LaguerreWeight about its minimum x = power/kappa is a trap of stiffness kappa^2/power; JacobiWeight one of 4 power/2."""
+    law = LaguerreWeight(1.0, 0.7, power)
+    flat, least = Semicircle(1 / power, 0.7), power - power * np.log(power)
+    assert law.energy - least == pytest.approx(flat.energy, rel=20 / power, abs=1e-14 * power * np.log(power))
+    u = np.array([0.01, 0.4, 0.9])
+    np.testing.assert_allclose(law.quantile(u) - power, flat.quantile(u), atol=3 * flat.radius / np.sqrt(power))
+    np.testing.assert_allclose(law.cdf(law.quantile(u)), u, rtol=1e-15 * power + 1e-10)
+    law, flat = JacobiWeight(0.7, power, power), Semicircle(2 * power, 0.7)
+    assert law.energy == pytest.approx(flat.energy, rel=20 / power)
+    np.testing.assert_allclose(law.quantile(u), flat.quantile(u), rtol=20 / power)
+
+
+def test_a_weak_gas_sits_at_the_minimum_of_its_weight():
+    for strength in (1e-6, 1e-12):
+        assert LaguerreWeight(1.0, strength, 1e3).energy == pytest.approx(1e3 - 1e3 * np.log(1e3), rel=1e-8)
+        assert abs(JacobiWeight(strength, 1.0, 1.0).energy) < 20 * strength
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: RieszBall(1.0, 1.0, 1, -1.9999), "radius that floating point holds"),
+        (lambda: Semicircle(1e-300, 1e300), "radius that floating point holds"),
+        (lambda: FreudWeight(1.0, 1.0, 1e-3), "radius that floating point holds"),
+        (lambda: FreudWeight(1.0, 1.0, 1e4), "power must be at most 1000, got 10000.0"),
+        (lambda: Semicircle(1, 1).moment(np.inf), "order must be finite, got inf"),
+        (lambda: CoulombEquilibrium(3.0, 1.0), "external must be callable, got 3.0"),
+        (lambda: RieszEquilibrium(3.0, 1.0, 2, 1.0), "external must be callable, got 3.0"),
+        (lambda: CoulombEquilibrium(np.cosh, 1.0, 2, 3.0), "derivative must be callable, got 3.0"),
+        (lambda: CoulombEquilibrium(np.cosh, 1.0, 2, lambda r: np.ones(7)), r"derivative\(r\) must have the shape of r"),
+        (lambda: RieszEquilibrium(lambda r: np.ones(7), 1.0, 2, 1.0), r"external\(r\) must have the shape of r"),
+        (lambda: CoulombEquilibrium(lambda r: 1e12 + r**2, 1.0, 2), "external must be free of a large constant"),
         (
             lambda: radial_equilibrium(np.cosh, dim=3, s=3, strength=1.0),
             r"s must lie in \[1, 3\), got 3.0: every measure has infinite energy",
@@ -196,7 +287,7 @@ def test_the_residual_tells_a_rough_potential_from_a_smooth_one():
         (lambda: RieszEquilibrium(lambda r: r**2 - 3 * np.exp(-20 * (r - 1.6) ** 2), 0.5, 2, 1.0), "the support is not a ball"),
         (lambda: RieszEquilibrium(np.cosh, 1.0, 2, 0.0), "s must lie strictly between 0 and 2"),
         (lambda: CoulombEquilibrium(lambda r: np.log1p(r), 1.0, 2, lambda r: 1 / (1 + r)), "external must confine"),
-        (lambda: CoulombEquilibrium(lambda r: r, 1.0, 1), "must be smooth, and even in r unless its derivative"),
+        (lambda: CoulombEquilibrium(lambda r: r, 0.7, 1), "must be smooth, and even in r unless its derivative"),
         (lambda: CoulombEquilibrium(lambda r: 0.5 * r, 1.0, 1, lambda r: 0.5 + 0 * r, wall=1.0), "must not hold an atom at the origin"),
         (
             lambda: CoulombEquilibrium(lambda r: r**2 + 0.3 * np.sin(12 * r), 3.0, 2, lambda r: 2 * r + 3.6 * np.cos(12 * r)),
@@ -208,7 +299,8 @@ def test_the_residual_tells_a_rough_potential_from_a_smooth_one():
         (lambda: FreudWeight(1, 1, 4.0).moment(-1), "order must exceed -1"),
         (lambda: QuarticWell(np.inf, 1, 1), "kappa must be finite"),
         (lambda: QuarticWell(1, 1, -1), "quartic must be"),
-        (lambda: QuarticWell(-5, 1, 1).moment(1), "order must be an even whole number"),
+        (lambda: QuarticWell(-5, 1, 1).moment(np.nan), "order must be finite"),
+        (lambda: QuarticWell(5, 1, 1).moment(-1), "order must exceed -1"),
         (lambda: LaguerreWeight(1, 1, -0.1), "power must be"),
         (lambda: JacobiWeight(1, -0.1), "right must be"),
         (lambda: JacobiWeight(1).moment(1.5), "order must be an integer"),

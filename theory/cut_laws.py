@@ -1,12 +1,14 @@
 """Equilibria of the log gas on an interval of the line that no symmetry centres: Laguerre and Jacobi weights, in closed form.
 
-On the cut [low, high] the density is front sqrt((x - low)(high - x)) / |pole terms|; with x = mid + half sin(angle) the distribution
-function is elementary. They are the zero-temperature limits of the beta-Laguerre (Wishart, Marchenko-Pastur) and beta-Jacobi ensembles.
+On the cut [low, high] the density is a sum of weight sqrt((x - low)(high - x)) / |x - pole|; with x = mid + half sin(angle) the
+distribution function is elementary. They are the zero-temperature limits of the beta-Laguerre (Wishart, Marchenko-Pastur) and
+beta-Jacobi ensembles.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -15,19 +17,29 @@ from scipy.integrate import quad
 
 from theory.arrays import FloatArray, count, generator, positive
 from theory.radial_law import invert, line, probabilities
+from theory.tanh_sinh import NODE, OTHER, WEIGHT
 
 __all__ = ["JacobiWeight", "LaguerreWeight"]
 
 
-def _log_integral(z: float, *, order: int = 1) -> float:
-    """z log z - z, the integral of log, and z^2/2 log z - 3 z^2/4, the integral of that (order 2); 0 at 0."""
-    return float((z * np.log(z) - z if order == 1 else z**2 / 2 * np.log(z) - 3 * z**2 / 4) if z > 0 else 0.0)
+class Pole(NamedTuple):
+    """A term weight sqrt((x - low)(high - x)) / |x - place| of a density; distances of the pole to the nearer and the farther end."""
+
+    place: float
+    weight: float
+    near: float
+    far: float
+
+
+def _own_energy(t: float) -> float:
+    """(t/2) log t - 3t/4: the integral of z log z - z up to t, over t."""
+    return t / 2 * float(np.log(t)) - 3 * t / 4
 
 
 class CutLaw:
     """A law on [low, high] of density sum over poles p of weight_p sqrt((x - low)(high - x)) / |x - p|, poles off the open cut.
 
-    Subclasses give `support` (low, high), `poles` (place, weight), `energy`, `mean_external` and `external`.
+    Subclasses give `support` (low, high), `half_width`, `poles`, `energy`, `mean_external` and `external`.
     """
 
     dim = 1
@@ -35,7 +47,8 @@ class CutLaw:
 
     strength: float
     support: tuple[float, float]
-    poles: tuple[tuple[float, float], ...]
+    half_width: float
+    poles: tuple[Pole, ...]
 
     def external(self, x: FloatArray) -> FloatArray:
         """V(x) between the poles."""
@@ -61,18 +74,18 @@ class CutLaw:
         x, (low, high) = line(x), self.support
         inside = (x > low) & (x < high)
         y = np.where(inside, x, (low + high) / 2)
-        root = np.sqrt((y - low) * (high - y))
-        return np.where(inside, sum(weight * root / np.abs(y - place) for place, weight in self.poles), self._at_ends(x))
+        root = np.sqrt(y - low) * np.sqrt(high - y)
+        return np.where(inside, sum(pole.weight * root / np.abs(y - pole.place) for pole in self.poles), self._at_ends(x))
 
     def cdf(self, x: ArrayLike) -> FloatArray:
         """P(X <= x), shape of x or (n,) of (n, 1)."""
-        low, high = self.support
-        return self._cdf(np.arcsin(np.clip((2 * line(x) - low - high) / (high - low), -1, 1)))
+        x, (low, high) = line(x), self.support
+        return self._cdf(np.arcsin(np.clip(((x - low) - (high - x)) / (2 * self.half_width), -1, 1)))
 
     def quantile(self, u: ArrayLike) -> FloatArray:
         """Inverse of `cdf` for u in [0, 1], shape of u."""
         low, high = self.support
-        return (low + high) / 2 + (high - low) / 2 * np.sin(invert(self._cdf, probabilities(u), -np.pi / 2, np.pi / 2))
+        return (low + high) / 2 + self.half_width * np.sin(invert(self._cdf, probabilities(u), -np.pi / 2, np.pi / 2))
 
     def sample(self, n: int, rng: int | np.random.Generator) -> Float[np.ndarray, "n 1"]:
         """Independent points (n, 1)."""
@@ -81,9 +94,12 @@ class CutLaw:
     def moment(self, order: int) -> float:
         """E X^order for whole orders of at least 0, by quadrature in the angle."""
         (low, high), order = self.support, count(order, "order", least=0)
-        mid, half = (low + high) / 2, (high - low) / 2
-        tolerance = 1e-13 * max(-low, high) ** order
-        return float(quad(lambda a: (mid + half * np.sin(a)) ** order * self._slope(a), -np.pi / 2, np.pi / 2, epsabs=tolerance)[0])
+        mid, tolerance = (low + high) / 2, 1e-13 * max(-low, high) ** order
+
+        def integrand(angle: float) -> float:
+            return (mid + self.half_width * np.sin(angle)) ** order * self._slope(angle)
+
+        return float(quad(integrand, -np.pi / 2, np.pi / 2, epsabs=tolerance, epsrel=1e-12)[0])
 
     @property
     def second_moment(self) -> float:
@@ -102,47 +118,43 @@ class CutLaw:
         if low <= x <= high:
             return 0.0
         edge = low if x < low else high
-        if any(min(x, edge) <= place <= max(x, edge) for place, _ in self.poles):
+        if any(min(x, edge) <= pole.place <= max(x, edge) for pole in self.poles):
             return np.inf
 
         def slope(t: float) -> float:  # from the edge, t^2 away: no root singularity
             y = edge + np.sign(x - edge) * t**2
-            return 2 * t * np.sqrt((y - low) * (y - high)) * sum(weight / abs(y - place) for place, weight in self.poles)
+            return 2 * t * np.sqrt((y - low) * (y - high)) * sum(pole.weight / abs(y - pole.place) for pole in self.poles)
 
         return float(self.strength * np.pi * quad(slope, 0, np.sqrt(abs(x - edge)), epsabs=1e-13, epsrel=1e-12, limit=200)[0])
 
     def _at_ends(self, x: FloatArray) -> FloatArray:
-        hot = [place for place, _ in self.poles if place in self.support]
-        return np.where(np.isin(x, hot), np.inf, 0.0)
+        return np.where(np.isin(x, [pole.place for pole in self.poles if pole.near == 0]), np.inf, 0.0)
 
     def _slope(self, angle: float) -> float:
         """Derivative of the distribution function in the angle."""
-        (low, high) = self.support
-        mid, half = (low + high) / 2, (high - low) / 2
-        c2 = np.cos(angle) ** 2
         total = 0.0
-        for place, weight in self.poles:
-            side = np.sign(mid - place)
-            gap = abs(place - mid) / half + side * np.sin(angle)
-            total += weight * half * (c2 / gap if abs(place - mid) > half else 1 - side * np.sin(angle))
+        for pole in self.poles:
+            side = self._side(pole)
+            step = self.half_width * (1 + side * np.sin(angle))  # from the end next to the pole
+            total += pole.weight * self.half_width * (1 - side * np.sin(angle)) * (step / (pole.near + step) if pole.near else 1.0)
         return float(total)
 
     def _cdf(self, angle: FloatArray) -> FloatArray:
-        """The integral of cos^2/(D - sin) is D angle - cos - 2 sqrt(D^2 - 1) arctan((D tan(angle/2) - 1)/sqrt(D^2 - 1))."""
-        low, high = self.support
-        mid, half, total = (low + high) / 2, (high - low) / 2, np.zeros_like(angle)
-        for place, weight in self.poles:
-            side = -1.0 if place > mid else 1.0  # mirrored, a pole on the left is one on the right
-            d, a = abs(place - mid) / half, -side * angle
-            root = np.sqrt(max((d - 1) * (d + 1), 0.0))
+        """The integral of cos^2/(D + side sin), D > 1 the distance of the pole from the middle over the half width, q = D - sqrt(D^2 - 1).
 
-            def whole(b: FloatArray, d: float = d, root: float = root) -> FloatArray:
-                turn = np.arctan2(d * np.sin(b / 2) - np.cos(b / 2), root * np.cos(b / 2)) if root else 0.0
-                return d * b - np.cos(b) - 2 * root * turn
-
-            start = whole(np.array(side * np.pi / 2))
-            total = total - side * weight * half * (whole(a) - start)
+        It is q angle + side cos - side (1/q - q) arctan(q cos/(1 + side q sin)).
+        """
+        total = np.full_like(angle, 0.0)
+        for pole in self.poles:
+            side, roots = self._side(pole), np.sqrt(pole.near) + np.sqrt(pole.far)
+            q, gap = 2 * self.half_width / roots**2, 2 * np.sqrt(pole.near) * np.sqrt(pole.far) / self.half_width
+            turn = np.arctan2(q * np.cos(angle), 1 + side * q * np.sin(angle))
+            total = total + pole.weight * self.half_width * (q * (angle + np.pi / 2) + side * (np.cos(angle) - gap * turn))
         return np.clip(total, 0.0, 1.0)
+
+    def _side(self, pole: Pole) -> float:
+        """1 for a pole on the left, -1 on the right."""
+        return 1.0 if pole.place <= self.support[0] else -1.0
 
 
 @dataclass(frozen=True)
@@ -165,13 +177,18 @@ class LaguerreWeight(CutLaw):
     @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]
         """Ends of the cut: x kappa = strength + power -+ sqrt(strength (strength + 2 power))."""
-        high = self.strength + self.power + float(np.sqrt(self.strength * (self.strength + 2 * self.power)))
-        return self.power**2 / (high * self.kappa), high / self.kappa
+        high = self.strength + self.power + self.half_width * self.kappa
+        return self.power * (self.power / high) / self.kappa, high / self.kappa
 
     @property
-    def poles(self) -> tuple[tuple[float, float], ...]:  # type: ignore[override]
+    def half_width(self) -> float:  # type: ignore[override]
+        """Half of the length of the cut."""
+        return float(np.sqrt(self.strength) * np.sqrt(self.strength + 2 * self.power) / self.kappa)
+
+    @property
+    def poles(self) -> tuple[Pole, ...]:  # type: ignore[override]
         """A pole at 0."""
-        return ((0.0, self.kappa / (np.pi * self.strength)),)
+        return (Pole(0.0, self.kappa / (np.pi * self.strength), *self.support),)
 
     def external(self, x: FloatArray) -> FloatArray:
         """V(x) for x > 0."""
@@ -180,16 +197,18 @@ class LaguerreWeight(CutLaw):
     @property
     def mean_external(self) -> float:
         """int V dmu: the mean of x is (power + strength/2)/kappa, that of log x a derivative of the energy."""
-        t, a = self.strength / 2, self.power
-        mean_log = (_log_integral(a + t) - _log_integral(a)) / t - np.log(self.kappa)
-        return float(a + t - a * mean_log)
+        return float(self.power + self.strength / 2 - self.power * (WEIGHT @ self._log_places))
 
     @property
     def energy(self) -> float:
         """Limit of -log Z_N/(N beta) as N, then beta, grow."""
-        t, a = self.strength / 2, self.power
-        gammas = _log_integral(a + t, order=2) - _log_integral(a, order=2) + _log_integral(t, order=2)
-        return float((a + t) * np.log(self.kappa) - gammas / t)
+        t, places = self.strength / 2, self.power + self.strength / 2 * NODE
+        return float(WEIGHT @ (places * (1 - self._log_places)) - _own_energy(t) + t / 2 * np.log(self.kappa))
+
+    @property
+    def _log_places(self) -> FloatArray:
+        """log of (power + strength u/2)/kappa at the nodes u: its mean is that of log x."""
+        return np.log(self.power / self.kappa + self.strength / (2 * self.kappa) * NODE)
 
 
 @dataclass(frozen=True)
@@ -210,17 +229,30 @@ class JacobiWeight(CutLaw):
 
     @property
     def support(self) -> tuple[float, float]:  # type: ignore[override]
-        """Ends of the cut, at which sqrt((1 -+ low)(1 -+ high)) is twice right (left) over strength + right + left."""
-        total = self.strength + self.right + self.left
-        a, b = 2 * self.right / total, 2 * self.left / total
-        mid, half = (b**2 - a**2) / 4, float(np.sqrt((1 - (a + b) ** 2 / 4) * (1 - (a - b) ** 2 / 4)))
-        return -1.0 if self.left == 0 else mid - half, 1.0 if self.right == 0 else mid + half
+        """Ends of the cut."""
+        right, left = self.poles
+        return left.near - 1, 1 - right.near
 
     @property
-    def poles(self) -> tuple[tuple[float, float], ...]:  # type: ignore[override]
-        """Poles at the two ends of [-1, 1]."""
-        weight = (self.strength + self.right + self.left) / (2 * np.pi * self.strength)
-        return (1.0, weight), (-1.0, weight)
+    def half_width(self) -> float:  # type: ignore[override]
+        """Half of the length of the cut."""
+        t, a, b = self._shares
+        return float(np.sqrt(t * (t + 2 * a + 2 * b) * (t + 2 * a) * (t + 2 * b)))
+
+    @property
+    def poles(self) -> tuple[Pole, ...]:  # type: ignore[override]
+        """Poles at the two ends of [-1, 1]; the root of the distances to the ends of the cut is twice right (left) over the total."""
+        t, a, b = self._shares
+        right = a**2 + (t + a) * (1 + b) + self.half_width  # 1 - low
+        left = b**2 + (t + b) * (1 + a) + self.half_width  # 1 + high
+        weight = 1 / (2 * np.pi * t)
+        return Pole(1.0, weight, (2 * a) ** 2 / right, right), Pole(-1.0, weight, (2 * b) ** 2 / left, left)
+
+    @property
+    def _shares(self) -> tuple[float, float, float]:
+        """strength, right and left over their sum."""
+        total = self.strength + self.right + self.left
+        return self.strength / total, self.right / total, self.left / total
 
     def external(self, x: FloatArray) -> FloatArray:
         """V(x) for -1 < x < 1."""
@@ -230,15 +262,18 @@ class JacobiWeight(CutLaw):
     @property
     def mean_external(self) -> float:
         """int V dmu: the means of log(1 -+ x) are derivatives of the energy."""
-        t, a, b = self.strength / 2, self.right, self.left
-        both = _log_integral(a + b + 2 * t) - _log_integral(a + b + t)
-        means = [(_log_integral(c + t) - _log_integral(c) - both) / t + np.log(2) for c in (a, b)]
-        return float(-a * means[0] - b * means[1])
+        return float(-WEIGHT @ (self.right * self._logs(self.right, self.left) + self.left * self._logs(self.left, self.right)))
 
     @property
     def energy(self) -> float:
         """Limit of -log Z_N/(N beta) as N, then beta, grow."""
         t, a, b = self.strength / 2, self.right, self.left
-        gammas = sum(_log_integral(c + t, order=2) - _log_integral(c, order=2) for c in (a, b)) + _log_integral(t, order=2)
-        gammas -= _log_integral(a + b + 2 * t, order=2) - _log_integral(a + b + t, order=2)
-        return float(-gammas / t - (a + b + t) * np.log(2))
+        places = (a + t * NODE) * self._logs(a, b) + (b + t * NODE) * self._logs(b, a)
+        return float(WEIGHT @ (t * OTHER * (np.log(a + b + t + t * NODE) - 1) - places) - _own_energy(t))
+
+    def _logs(self, own: float, other: float) -> FloatArray:
+        """log of 2 (own + t u)/(own + other + t + t u), t = strength/2, at the nodes u: its mean is that of log(1 -+ x)."""
+        t = self.strength / 2
+        place, total = own + t * NODE, own + other + t + t * NODE
+        excess = np.clip((own - other - t * OTHER) / total, -0.5, 0.5)  # of the ratio over 1
+        return np.where(np.abs(excess) < 0.5, np.log1p(excess), np.log(2 * place / total))

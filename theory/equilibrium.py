@@ -15,7 +15,7 @@ from scipy.special import gammaln
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.gauss_wigner import GaussWigner
-from theory.radial_law import BallLaw, RadialLaw, SphereLaw, radii
+from theory.radial_law import BallLaw, RadialLaw, SphereLaw, radii, representable
 from theory.riesz_means import mean_over_ball, mean_over_sphere
 
 __all__ = ["CoulombBall", "GaussWigner", "RieszBall", "Semicircle", "TrappedSphere", "quadratic_trap"]
@@ -31,6 +31,12 @@ class Trapped(RadialLaw):
     def __post_init__(self) -> None:
         positive(self.kappa, "kappa")
         positive(self.strength, "strength")
+        _ = self.radius
+
+    @property
+    def radius(self) -> float:
+        """Radius of the support; ValueError where floating point holds no such number."""
+        raise NotImplementedError
 
     @property
     def multiplier(self) -> float:
@@ -52,14 +58,19 @@ class BallProfile(BallLaw, Trapped):
 
     @property
     def radius(self) -> float:  # type: ignore[override]
-        """Radius of the support."""
+        """Radius of the support; ValueError where floating point holds no such number."""
         logs = gammaln((self.dim - self.s) / 2) + gammaln((self.s + 4) / 2) - gammaln(self.dim / 2)
-        return float((2 * self.strength * (abs(self.s) or 1) / (self.kappa * self.dim) * np.exp(logs)) ** (1 / (self.s + 2)))
+        return representable(2 * (self.strength / self.kappa) * (abs(self.s) or 1) / self.dim * np.exp(logs), 1 / (self.s + 2))
 
     @property
     def exponent(self) -> float:  # type: ignore[override]
         """Power of (radius^2 - |x|^2): 1 - (dim - s)/2."""
-        return 1 - (self.dim - self.s) / 2
+        return (self.s - (self.dim - 2)) / 2
+
+    @property
+    def edge_shape(self) -> float:  # type: ignore[override]
+        """exponent + 1: 2 - (dim - s)/2."""
+        return (self.s - (self.dim - 4)) / 2
 
     @property
     def multiplier(self) -> float:
@@ -92,8 +103,8 @@ class CoulombBall(BallProfile):
     dim: int = 2
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         count(self.dim, "dim")
+        super().__post_init__()
 
     @property
     def s(self) -> float:  # type: ignore[override]
@@ -113,10 +124,10 @@ class RieszBall(BallProfile):
     s: float = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         count(self.dim, "dim")
         if not max(self.dim - 4, -2) < real(self.s, "s") < self.dim:
             raise ValueError(f"s must lie strictly between {max(self.dim - 4, -2)} and {self.dim}, got {self.s!r}")
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
@@ -131,16 +142,16 @@ class TrappedSphere(SphereLaw, Trapped):
     s: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         count(self.dim, "dim", least=3)
         if not -2 < real(self.s, "s") <= self.dim - 4:
             raise ValueError(f"s must lie in (-2, {self.dim - 4}], got {self.s!r}")
+        super().__post_init__()
 
     @property
     def radius(self) -> float:  # type: ignore[override]
-        """Radius of the sphere."""
+        """Radius of the sphere; ValueError where floating point holds no such number."""
         mean = abs(float(mean_over_sphere(1.0, 1.0, self.dim, self.s))) * abs(self.s) if self.s else 1.0
-        return float((self.strength * mean / (2 * self.kappa)) ** (1 / (self.s + 2)))
+        return representable(self.strength / self.kappa * mean / 2, 1 / (self.s + 2))
 
     @property
     def multiplier(self) -> float:

@@ -11,15 +11,18 @@ from scipy.special import betainc, digamma, hyp2f1
 
 from theory.arrays import FloatArray, finite, positive, real
 from theory.equilibrium import Semicircle
-from theory.radial_law import RadialLaw, invert, probabilities, radii
+from theory.radial_law import RadialLaw, finite_order, invert, probabilities, radii, representable
 from theory.riesz_means import mean_over_ball
+from theory.tanh_sinh import NODE, OTHER, WEIGHT
 
 __all__ = ["FreudWeight", "QuarticWell"]
+
+LARGEST_POWER = 1000
 
 
 @dataclass(frozen=True)
 class FreudWeight(RadialLaw):
-    """Log gas on the line in V = kappa |x|^power, any power > 0: the Ullman law.
+    """Log gas on the line in V = kappa |x|^power, 0 < power <= 1000: the Ullman law.
 
     It is the law of radius T A with T of cdf t^power and A of the arcsine law; radius is the Mhaskar-Rakhmanov-Saff number,
     radius^p = strength sqrt(pi) Gamma(p/2) / (2 kappa Gamma((p+1)/2)). Source: Saff & Totik 1997, theorem IV.5.1.
@@ -32,11 +35,14 @@ class FreudWeight(RadialLaw):
     def __post_init__(self) -> None:
         for name in ("kappa", "strength", "power"):
             positive(getattr(self, name), name)
+        if self.power > LARGEST_POWER:
+            raise ValueError(f"power must be at most {LARGEST_POWER}, got {self.power!r}: use a hard wall")
+        _ = self.radius
 
     @property
     def radius(self) -> float:
         """Half width of the support."""
-        return float((self.strength * beta_function(self.power / 2, 0.5) / (2 * self.kappa)) ** (1 / self.power))
+        return representable(self.strength / self.kappa * beta_function(self.power / 2, 0.5) / 2, 1 / self.power)
 
     def density(self, x: ArrayLike) -> FloatArray:
         """Density, shape of x or (n,) of (n, 1); infinite at 0 for power <= 1."""
@@ -49,14 +55,13 @@ class FreudWeight(RadialLaw):
         return 2 / np.pi * np.arcsin(r / self.radius) + 2 / self.power * np.where(r > 0, r * self._density(inner), 0.0)
 
     def radial_quantile(self, u: ArrayLike) -> FloatArray:
-        """Inverse of `radial_cdf` for u in [0, 1], shape of u."""
-        return invert(self.radial_cdf, probabilities(u), 0.0, self.radius)
+        """Inverse of `radial_cdf` for u in [0, 1], shape of u: in r^min(1, power), in which the distribution function starts linearly."""
+        flat = min(1.0, self.power)
+        return self.radius * invert(lambda t: self.radial_cdf(self.radius * t ** (1 / flat)), probabilities(u), 0.0, 1.0) ** (1 / flat)
 
     def moment(self, order: float) -> float:
         """E |X|^order for order > -min(1, power)."""
-        p, q = self.power, real(order, "order")
-        if not q > -min(1, p):
-            raise ValueError(f"order must exceed {-min(1, p)}, got {order!r}: the moment is infinite")
+        p, q = self.power, finite_order(order, -min(1.0, self.power))
         return float(self.radius**q * p / (p + q) * beta_function((q + 1) / 2, 0.5) / np.pi)
 
     @property
@@ -72,15 +77,27 @@ class FreudWeight(RadialLaw):
     def potential(self, x: ArrayLike) -> FloatArray:
         """V + strength g*mu, shape of x or (n,) of (n, 1): the multiplier on the support, more outside."""
         r, p = radii(x, 1), self.power
-        y = np.maximum(r / self.radius, 1.0)
-        arcsine = -np.log(self.radius * (y + np.sqrt((y - 1) * (y + 1))) / 2)
-        field = arcsine - (hyp2f1(0.5, p / 2, p / 2 + 1, y**-2.0) - 1) / p
+        y = np.maximum(r / self.radius, 1.0)[..., None]
+        short = -np.expm1(np.where(NODE < 0.5, np.log(NODE), np.log1p(-np.minimum(OTHER, 0.5))) / p)  # 1 - T
+        root = np.sqrt((y - 1 + short) * (y + 1 - short))
+        field = -np.log(self.radius) - np.log((y + root) / 2) @ WEIGHT
         return np.where(r > self.radius, self.kappa * r**p + self.strength * field, self.multiplier)
 
     def _density(self, r: FloatArray) -> FloatArray:
-        y = r / self.radius
+        y, p = np.asarray(r / self.radius), self.power
         gap = np.where(y < 1, (1 - y) * (1 + y), 0.0)
-        return self.power / (np.pi * self.radius) * np.sqrt(gap) * hyp2f1(1, 1 - self.power / 2, 1.5, gap)
+        with np.errstate(divide="ignore"):
+            value = np.asarray(np.sqrt(gap) * hyp2f1(1, 1 - p / 2, 1.5, gap))
+        near = (y > 0) & (y < 0.03) & (p < 3)  # where 1 - gap has lost its digits
+        value[near] = self._near_centre(y[near])
+        return p / (np.pi * self.radius) * value
+
+    def _near_centre(self, y: FloatArray) -> FloatArray:
+        """Integral of t^(p-1)/sqrt(t^2 - y^2) from y to 1 (n,), over the angle of t = y cosh(angle)."""
+        end = np.arccosh(1 / y)[:, None]
+        angle = end * NODE
+        log_t = np.logaddexp(angle, -angle) - np.logaddexp(end, -end)
+        return np.exp((self.power - 1) * log_t) @ WEIGHT * end[:, 0]
 
     def _sample_radii(self, n: int, rng: np.random.Generator) -> FloatArray:
         return self.radius * rng.random(n) ** (1 / self.power) * np.abs(np.cos(np.pi * rng.random(n)))
@@ -104,6 +121,7 @@ class QuarticWell(RadialLaw):
         positive(self.quartic, "quartic")
         if not np.isfinite(real(self.kappa, "kappa")):
             raise ValueError(f"kappa must be finite, got {self.kappa!r}")
+        representable(self.radius)
 
     @property
     def split(self) -> bool:
@@ -115,7 +133,7 @@ class QuarticWell(RadialLaw):
         """Outer end of the support."""
         if self.split:
             return float(np.sqrt(self._centre + self._half_width))
-        root = np.sqrt(self.kappa**2 + 6 * self.quartic * self.strength)
+        root = np.hypot(self.kappa, np.sqrt(6 * self.quartic * self.strength))
         square = 4 * self.strength / (self.kappa + root) if self.kappa > 0 else 2 * (root - self.kappa) / (3 * self.quartic)
         return float(np.sqrt(square))
 
@@ -146,16 +164,13 @@ class QuarticWell(RadialLaw):
         return np.sqrt(self._centre + self._square.quantile(u)) if self.split else invert(self.radial_cdf, u, 0.0, self.radius)
 
     def moment(self, order: float) -> float:
-        """E |X|^order for even whole orders (one interval: any order > -1)."""
-        q = real(order, "order")
+        """E |X|^order for any order, above -1 where the support is one interval."""
         if self.split:
-            if q < 0 or q % 2:
-                raise ValueError(f"order must be an even whole number where the support is split, got {order!r}")
-            y, weight = np.polynomial.legendre.leggauss(int(q) + 20)  # angle of the semicircle: entire, the rule exact to rounding
-            angle = np.pi * (1 + y) / 2
-            return float(np.sum(weight * np.sin(angle) ** 2 * (self._centre + self._half_width * np.cos(angle)) ** (q / 2)))
-        if not q > -1:
-            raise ValueError(f"order must exceed -1, got {order!r}: the moment is infinite")
+            q, angle = finite_order(order), np.pi * NODE
+            rise = 2 * np.sin(np.pi * OTHER / 2) ** 2  # 1 + cos(angle), from the inner end
+            square = self.inner_radius**2 + self._half_width * rise
+            return float(2 * WEIGHT @ (np.sin(angle) ** 2 * square ** (q / 2)))
+        q = finite_order(order, -1)
         inner = beta_function((1 + q) / 2, 1.5) / beta_function(0.5, 1.5)
         outer = beta_function((3 + q) / 2, 1.5) / beta_function(1.5, 1.5)
         return float(self.radius**q * ((1 - self._outer_weight) * inner + self._outer_weight * outer))
@@ -164,7 +179,7 @@ class QuarticWell(RadialLaw):
     def multiplier(self) -> float:
         """Value of V + strength g*mu on the support."""
         if self.split:
-            return float(self.strength / 2 * (0.5 - np.log(self._half_width / 2)) - self.kappa**2 / (4 * self.quartic))
+            return float(self.strength / 2 * (0.5 - np.log(self._half_width / 2)) - self.kappa * (self.kappa / (4 * self.quartic)))
         inner, outer = (digamma(0.5) - digamma(2)) / 2, (digamma(1.5) - digamma(3)) / 2
         return float(-self.strength * (np.log(self.radius) + (1 - self._outer_weight) * inner + self._outer_weight * outer))
 

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.integrate import quad
-from scipy.special import digamma, gammaln, ndtr, ndtri
+from scipy.special import digamma, erf, gammaln, ndtr, ndtri
 
-from theory.arrays import FloatArray, positive, real
+from theory.arrays import FloatArray, positive
 from theory.phase_law import LARGEST_CROSSOVER, PhaseLaw, TaylorTable, gamma_ratio
 from theory.radial_law import line, probabilities
 
@@ -45,7 +45,7 @@ class GaussWigner(PhaseLaw):
     @property
     def scale(self) -> float:  # type: ignore[override]
         """1/sqrt(beta kappa), the standard deviation at strength 0."""
-        return float(1 / np.sqrt(self.beta * self.kappa))
+        return float(1 / (np.sqrt(self.beta) * np.sqrt(self.kappa)))
 
     @property
     def log_height(self) -> float:  # type: ignore[override]
@@ -72,6 +72,10 @@ class GaussWigner(PhaseLaw):
         """Gaussian."""
         return ndtr(u)
 
+    def free_radial_cdf(self, u: FloatArray) -> FloatArray:
+        """Gaussian."""
+        return erf(u / np.sqrt(2))
+
     def free_quantile(self, u: FloatArray) -> FloatArray:
         """Gaussian."""
         return ndtri(u)
@@ -91,16 +95,21 @@ class GaussWigner(PhaseLaw):
             raise ValueError("u must lie strictly between 0 and 1: the law has no bounded support")
         return super().quantile(u)
 
-    def moment(self, order: float) -> float:
-        """E |X|^order for even whole orders: a power of the Jacobi matrix of the associated Hermite polynomials, b_k^2 = k + c."""
-        if real(order, "order") < 0 or order % 2:
-            raise ValueError(f"order must be an even whole number of at least 0, got {order!r}: others have no closed form")
-        half = int(order) // 2
+    def _even_moment(self, half: int) -> float:
+        """A power of the Jacobi matrix of the associated Hermite polynomials, b_k^2 = k + c."""
         root = np.sqrt(np.arange(1, half + 1) + self.crossover)
         row = np.eye(half + 1)[0]
         for _ in range(half):  # all terms are positive: nothing cancels
             row = np.r_[0.0, row[:-1] * root] + np.r_[row[1:] * root, 0.0]
-        return float(row @ row) * self.scale**order
+        return float(row @ row)
+
+    def _cuts(self, order: float) -> list[float]:
+        """The edge of the semicircle, the peak of the tail and 9 standard deviations more; ValueError beyond the table."""
+        edge = 2 * np.sqrt(self.crossover)
+        peak = np.sqrt(edge**2 + max(order, 0.0))
+        if peak + 9 > self.table.end:
+            raise ValueError(f"order must be at most {(self.table.end - 9) ** 2 - edge**2:.0f} unless it is even, got {order!r}")
+        return [0.0, *np.unique(np.r_[edge / 2, edge, peak, peak + 3, peak + 9])] if edge > 2 else [0.0, peak + 1, peak + 9]
 
     @property
     def fourth_moment(self) -> float:

@@ -18,7 +18,7 @@ from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, positive, real
 from theory.phase_law import LARGEST_CROSSOVER, PhaseLaw, TaylorTable, gamma_ratio
-from theory.radial_law import BallLaw, Moved, RadialLaw, SphereLaw, line, radii
+from theory.radial_law import BallLaw, Moved, RadialLaw, SphereLaw, line, probabilities, radii
 from theory.riesz_means import mean_over_ball, mean_over_sphere
 
 __all__ = ["Arcsine", "WallBall", "WallLogGas", "WallSphere", "hard_wall", "interval_wall"]
@@ -82,6 +82,11 @@ class WallBall(BallLaw, Walled):
         return (self.s - self.dim) / 2
 
     @property
+    def edge_shape(self) -> float:  # type: ignore[override]
+        """exponent + 1: 1 - (dim - s)/2."""
+        return (self.s - (self.dim - 2)) / 2
+
+    @property
     def multiplier(self) -> float:
         """Value of strength g*mu on the ball; strength log(2/radius) for the log on the line."""
         return self.strength * self._interaction_at_centre()
@@ -101,6 +106,11 @@ class Arcsine(WallBall):
         super().__post_init__()
         if self.dim != 1 or self.s != 0:
             raise ValueError(f"the arcsine law has dim = 1 and s = 0, got dim = {self.dim}, s = {self.s!r}: use WallBall")
+
+    def potential(self, x: ArrayLike) -> FloatArray:
+        """-strength log((r + sqrt(r^2 - radius^2))/2) at r = max(|x|, radius), shape (...)."""
+        r = np.maximum(radii(x, 1), self.radius)
+        return -self.strength * np.log((r + np.sqrt((r - self.radius) * (r + self.radius))) / 2)
 
 
 @dataclass(frozen=True)
@@ -198,18 +208,28 @@ class WallLogGas(PhaseLaw):
         """Uniform."""
         return np.clip((1 + u) / 2, 0, 1)
 
+    def free_radial_cdf(self, u: FloatArray) -> FloatArray:
+        """Uniform."""
+        return np.minimum(u, 1.0)
+
     def free_quantile(self, u: FloatArray) -> FloatArray:
         """Uniform."""
         return 2 * u - 1
 
-    def moment(self, order: float) -> float:
-        """E |X|^order for even whole orders, from the expansion of the equation for G at infinity."""
-        if real(order, "order") < 0 or order % 2:
-            raise ValueError(f"order must be an even whole number of at least 0, got {order!r}: others have no closed form")
+    def quantile(self, u: ArrayLike) -> FloatArray:
+        """Inverse of `cdf` for u in [0, 1], shape of u; the walls at 0 and 1."""
+        u = probabilities(u)
+        return np.where((u == 0) | (u == 1), (2 * u - 1) * self.radius, super().quantile(u))
+
+    def _even_moment(self, half: int) -> float:
+        """From the expansion of the equation for G at infinity."""
         c, m = self.crossover, [1.0]
-        for k in range(1, int(order) // 2 + 1):
+        for k in range(1, half + 1):
             m.append((1 + c - c * sum(m[i] * m[k - i] for i in range(1, k))) / (2 * k + 1 + 2 * c))
-        return m[-1] * self.radius**order
+        return m[-1]
+
+    def _cuts(self, order: float) -> list[float]:
+        return [0.0, 0.5, 1.0]
 
     @cached_property
     def free_energy(self) -> float:

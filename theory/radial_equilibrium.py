@@ -16,14 +16,16 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from theory.arrays import FloatArray, count, finite, positive, real
-from theory.radial_law import RadialLaw, invert, probabilities, radii
-from theory.riesz_equilibrium import RieszEquilibrium
+from theory.arrays import FloatArray, count, finite, numeric, positive, real
+from theory.radial_law import RadialLaw, finite_order, invert, probabilities, radii
+from theory.riesz_equilibrium import RieszEquilibrium, far_radii, require_confinement
 from theory.riesz_means import riesz
 
 __all__ = ["CoulombEquilibrium", "radial_equilibrium"]
 
 Radial = Callable[[FloatArray], ArrayLike]
+LARGEST_RADIUS = 1e9
+BALANCE = 1e-6  # by which V must outweigh the repulsion somewhere
 TOLERANCE = 1e-8  # of the inequalities that make the measure the minimiser, relative to the range of V
 
 
@@ -44,9 +46,20 @@ def radial_equilibrium(
     return RieszEquilibrium(external, strength, dim, s, wall)
 
 
-def _slope(f: Radial, r: FloatArray, width: float) -> FloatArray:
-    """f'(r) by central differences with steps width/2^k extrapolated to 0 (Ridders), the estimate of least error for each r."""
-    steps = width / 2.0 ** np.arange(9)
+def _values(function: Radial, r: FloatArray, name: str) -> FloatArray:
+    """The values of the user's function at r, shape of r; ValueError unless it returns finite numbers of that shape."""
+    values = finite(function(r), name)
+    if values.ndim and values.shape != np.shape(r):
+        raise ValueError(f"{name} must have the shape of r, {np.shape(r)}, got {values.shape}")
+    return np.broadcast_to(values, np.shape(r))
+
+
+def _slope(f: Radial, r: FloatArray, width: FloatArray, size: FloatArray) -> FloatArray:
+    """f'(r) by central differences with steps width/2^k extrapolated to 0 (Ridders), the estimate of least error for each r.
+
+    `size` is a typical change of f over the width, by which errors are judged.
+    """
+    steps = [width / 2.0**k for k in range(9)]
     row = [(np.asarray(f(r + h), dtype=float) - np.asarray(f(r - h), dtype=float)) / (2 * h) for h in steps]
     best, error = row[0], np.full(r.shape, np.inf)
     for order in range(1, len(steps)):
@@ -85,8 +98,8 @@ class CoulombEquilibrium(RadialLaw):
     Raises
     ------
     ValueError
-        If V does not confine (q < 1 up to r = 1e6 without a wall), has an atom at the origin, or the support is not one shell: q decreases
-        inside it or V + strength g*mu falls below its value there elsewhere.
+        If V does not confine (q < 1 + 1e-6 up to r = 1e9 without a wall, or V + strength g*mu falls far out for s <= 0), has an atom at
+        the origin, or the support is not one shell: q decreases inside it or V + strength g*mu falls below its value there elsewhere.
     """
 
     external: Radial
@@ -100,6 +113,9 @@ class CoulombEquilibrium(RadialLaw):
         positive(self.strength, "strength")
         if not real(self.wall, "wall") > 0:
             raise ValueError(f"wall must be positive, got {self.wall!r}")
+        for name in ("external", "derivative"):
+            if not callable(getattr(self, name)) and (name == "external" or self.derivative is not None):
+                raise ValueError(f"{name} must be callable, got {getattr(self, name)!r}")
         self._check()
 
     @property
@@ -166,8 +182,7 @@ class CoulombEquilibrium(RadialLaw):
 
     def moment(self, order: float) -> float:
         """E |x|^order for order > -dim."""
-        if not real(order, "order") > -self.dim:
-            raise ValueError(f"order must exceed -dim = {-self.dim}, got {order!r}: the moment may be infinite")
+        order = finite_order(order, -self.dim)
         return float(self.radius**order - order * self._integral(lambda r: r ** (order - 1)))
 
     def potential(self, x: ArrayLike) -> FloatArray:
@@ -183,26 +198,28 @@ class CoulombEquilibrium(RadialLaw):
         return float(2 * np.pi ** (self.dim / 2) / np.exp(gammaln(self.dim / 2)))
 
     def _external(self, r: FloatArray) -> FloatArray:
-        return np.broadcast_to(finite(self.external(r), "external(r)"), np.shape(r))
+        return _values(self.external, r, "external(r)")
 
     def _force(self, r: FloatArray) -> FloatArray:
         """V'(r)."""
         if self.derivative is not None:
-            return np.broadcast_to(finite(self.derivative(r), "derivative(r)"), np.shape(r))
-        return _slope(lambda t: self.external(np.abs(t)), r, self._width)
+            return _values(self.derivative, r, "derivative(r)")
+        width = np.maximum(self._width, r / 10)
+        return _slope(lambda t: self._external(np.abs(t)), r, width, self.strength * width ** (2.0 - self.dim))
 
     def _laplacian(self, r: FloatArray) -> FloatArray:
         """V'' + (dim - 1) V'/r, dim V'' at the origin."""
-        second = _slope(lambda t: np.sign(t) * self._force(np.abs(t)), r, self._width)
+        width = np.asarray(self._width)
+        second = _slope(lambda t: np.sign(t) * self._force(np.abs(t)), r, width, self.strength * width ** (1.0 - self.dim))
         return second + (self.dim - 1) * np.where(r > 0, self._force(r) / np.where(r > 0, r, 1.0), second)
 
     @cached_property
     def _width(self) -> float:
-        """Step of the differences: a tenth of the radius at which an even V has risen by the strength, or of the wall."""
-        r = np.geomspace(1e-6, 1e6, 241)
-        with np.errstate(over="ignore"):
-            rise = np.abs(np.asarray(self.external(r), dtype=float) - np.asarray(self.external(np.zeros(1)), dtype=float))
-        place = int(np.argmax(~(rise < self.strength)))
+        """Step of the differences: a tenth of the radius at which an even V has changed by strength r^(2 - dim), or of the wall."""
+        r = np.geomspace(1e-150, LARGEST_RADIUS, 4001)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            rise = np.abs(numeric(self.external(r), "external(r)") - numeric(self.external(np.zeros(1)), "external(r)"))
+            place = int(np.argmax(~(np.broadcast_to(rise, r.shape) * r ** (self.dim - 2) < self.strength)))
         return float(min(r[place] if place else 1.0, self.wall) / 10)
 
     def _enclosed(self, r: FloatArray) -> FloatArray:
@@ -213,7 +230,7 @@ class CoulombEquilibrium(RadialLaw):
     def _shell(self) -> tuple[float, float]:
         """Inner and outer radius of the support."""
         low, high = self._outer_bracket()
-        outer = float(brentq(lambda r: float(self._enclosed(np.array(r))) - 1, low, high, rtol=1e-15)) if low < high else high
+        outer = float(brentq(lambda r: self._scalar_enclosed(r) - 1, low, high, xtol=1e-300, rtol=1e-15)) if low < high else high
         r = np.linspace(0, outer, 2049)
         lowest = int(np.argmin(self._external(r)))
         if lowest == 0:
@@ -223,16 +240,20 @@ class CoulombEquilibrium(RadialLaw):
         return float(brentq(lambda t: float(self._force(np.array(t))), r[lowest - 1], r[lowest + 1], xtol=1e-300, rtol=1e-15)), outer
 
     def _outer_bracket(self) -> tuple[float, float]:
-        """Radii around the last crossing of q = 1 that a geometric scan sees up to the wall or 1e6; the wall twice if q < 1 there."""
-        last = min(self.wall, 1e6)
+        """Radii around the first crossing of q = 1 that a geometric scan sees up to the wall or 1e9; the wall twice if q < 1 there."""
+        last = min(float(self.wall), LARGEST_RADIUS)
         low, high = 0.0, min(self._width, last)
-        while float(self._enclosed(np.array(high))) < 1:
+        # a crossing counts without a wall only if q exceeds 1 by more than rounding: V = log r, say, tends to q = 1 from below
+        while self._scalar_enclosed(high) < (1 if last == self.wall else 1 + BALANCE):
             if high >= last:
-                if self.wall <= 1e6:
+                if last == self.wall:
                     return high, high
-                raise ValueError("external must confine: r^(dim-1) V'(r) stays below strength |dim - 2| up to r = 1e6")
+                raise ValueError(f"external must confine: r^(dim-1) V'(r) stays below strength |dim - 2| up to r = {last:g}")
             low, high = high, min(1.2 * high, last)
-        return low, high
+        return (low, high) if self._scalar_enclosed(low) < 1 else (low / 1.2, low)
+
+    def _scalar_enclosed(self, r: float) -> float:
+        return float(self._enclosed(np.array(r))) if r > 0 else 0.0
 
     def _integral(self, weight: Callable[[float], float]) -> float:
         """Integral of weight times q over the shell."""
@@ -255,6 +276,8 @@ class CoulombEquilibrium(RadialLaw):
     def _check(self) -> None:
         """Raise unless q rises over the shell and V + strength g*mu is least there."""
         low, high = self._shell
+        if self.derivative is None and np.spacing(np.abs(self._external(np.array(high)))) > 1e-9 * self.strength * high ** (2 - self.dim):
+            raise ValueError("external must be free of a large constant, in which its differences drown, or come with its derivative")
         with np.errstate(all="ignore"):
             atom = float(self._enclosed(np.array(high * 1e-12))) if low == 0 else 0.0
         if not abs(atom) < 1e-3:
@@ -262,7 +285,9 @@ class CoulombEquilibrium(RadialLaw):
         q = self._enclosed(np.linspace(low, high, 2049)[1:])
         if (np.diff(q) < -TOLERANCE).any():
             raise ValueError("the support is not one shell: r^(dim-1) V'(r) decreases inside it, so that it has gaps")
-        r = np.r_[np.linspace(0, low, 257), np.linspace(high, min(4 * high, self.wall), 257)]
+        r = np.r_[np.linspace(0, low, 257), np.linspace(high, min(4 * high, self.wall), 257), far_radii(self.external, high, self.wall)]
         spread = np.ptp(self._external(np.linspace(0, high, 257))) + self.strength * high**-self.s
+        if self.s <= 0 and self.wall == np.inf:
+            require_confinement(r, self._potential(r))
         if not self._potential(r).min() >= self.multiplier - TOLERANCE * spread:
             raise ValueError(f"the support is not one shell: mass would leave it for r = {r[self._potential(r).argmin()]:g}")

@@ -16,7 +16,7 @@ from scipy.special import betainc, betaincinv, betaln, digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, generator, real
 
-__all__ = ["BallLaw", "Moved", "RadialLaw", "SphereLaw", "invert", "line", "probabilities", "radii"]
+__all__ = ["BallLaw", "Moved", "RadialLaw", "SphereLaw", "finite_order", "invert", "line", "probabilities", "radii", "representable"]
 
 
 def radii(x: ArrayLike, dim: int) -> FloatArray:
@@ -41,6 +41,25 @@ def probabilities(u: ArrayLike) -> FloatArray:
     if ((u < 0) | (u > 1)).any():
         raise ValueError(f"u must lie in [0, 1], got values from {u.min()} to {u.max()}")
     return u
+
+
+def finite_order(order: float, bound: float = -np.inf) -> float:
+    """The order of a moment as a float; ValueError unless it is finite and exceeds `bound`, up to which the moment is infinite."""
+    order = real(order, "order")
+    if not np.isfinite(order):
+        raise ValueError(f"order must be finite, got {order!r}")
+    if not order > bound:
+        raise ValueError(f"order must exceed {bound:g}, got {order!r}: the moment is infinite")
+    return order
+
+
+def representable(base: float, power: float = 1.0) -> float:
+    """base^power, the radius of a support; ValueError where floating point holds no such number."""
+    with np.errstate(over="ignore", under="ignore"):
+        radius = float(np.float64(base) ** power)
+    if not 0 < radius < np.inf:
+        raise ValueError(f"strength must give a radius that floating point holds, got {base:g}^{power:g}")
+    return radius
 
 
 def invert(cdf: Callable[[FloatArray], FloatArray], u: FloatArray, low: float, high: float) -> FloatArray:
@@ -140,52 +159,52 @@ class RadialLaw:
 class BallLaw(RadialLaw):
     """Density proportional to (radius^2 - |x|^2)^exponent on a ball: |x|^2/radius^2 is Beta(dim/2, exponent + 1).
 
-    Subclasses give `dim`, `s`, `radius` and `exponent` > -1.
+    Subclasses give `dim`, `s`, `radius`, `exponent` and `edge_shape` = exponent + 1 > 0, each of the two without cancellation.
     """
 
     radius: float
     exponent: float
+    edge_shape: float
 
     def density(self, x: ArrayLike) -> FloatArray:
         """Density at x (..., dim), shape (...); zero outside the ball, infinite on its edge if the exponent is negative."""
         r, radius, half, power = radii(x, self.dim), self.radius, self.dim / 2, self.exponent
-        log_front = gammaln(half + power + 1) - gammaln(power + 1) - half * np.log(np.pi) - (self.dim + 2 * power) * np.log(radius)
-        gap = np.where(r < radius, (radius - r) * (radius + r), np.inf if power < 0 else 1.0)
+        log_front = gammaln(half + self.edge_shape) - gammaln(self.edge_shape) - half * np.log(np.pi) - self.dim * np.log(radius)
+        ratio = np.minimum(r / radius, 1.0)
+        gap = np.where(r < radius, (radius - np.minimum(r, radius)) / radius * (1 + ratio), 1.0)
         edge = np.inf if power < 0 else float(power == 0) * np.exp(log_front)
         return np.where(r < radius, np.exp(log_front) * gap**power, np.where(r == radius, edge, 0.0))
 
     def radial_cdf(self, r: ArrayLike) -> FloatArray:
         """P(|x| <= r), shape of r."""
-        return betainc(self.dim / 2, self.exponent + 1, np.clip(finite(r, "r") / self.radius, 0, 1) ** 2)
+        return betainc(self.dim / 2, self.edge_shape, np.clip(finite(r, "r") / self.radius, 0, 1) ** 2)
 
     def radial_quantile(self, u: ArrayLike) -> FloatArray:
         """Inverse of `radial_cdf` for u in [0, 1], shape of u."""
-        return self.radius * np.sqrt(betaincinv(self.dim / 2, self.exponent + 1, probabilities(u)))
+        return self.radius * np.sqrt(betaincinv(self.dim / 2, self.edge_shape, probabilities(u)))
 
     def cdf(self, x: ArrayLike) -> FloatArray:
         """P(X <= x) on the line, shape of x or (n,) of (n, 1); ValueError unless dim = 1."""
         self._only_on_the_line("cdf")
-        return betainc(self.exponent + 1, self.exponent + 1, np.clip(0.5 + 0.5 * line(x) / self.radius, 0, 1))
+        return betainc(self.edge_shape, self.edge_shape, np.clip(0.5 + 0.5 * (line(x) / self.radius), 0, 1))
 
     def quantile(self, u: ArrayLike) -> FloatArray:
         """Inverse of `cdf` for u in [0, 1], shape of u; ValueError unless dim = 1."""
         self._only_on_the_line("quantile")
-        return self.radius * (2 * betaincinv(self.exponent + 1, self.exponent + 1, probabilities(u)) - 1)
+        return self.radius * (2 * betaincinv(self.edge_shape, self.edge_shape, probabilities(u)) - 1)
 
     def moment(self, order: float) -> float:
         """E |x|^order for order > -dim."""
-        half, order = self.dim / 2, real(order, "order")
-        if not order > -self.dim:
-            raise ValueError(f"order must exceed -dim = {-self.dim}, got {order!r}: the moment is infinite")
-        return float(self.radius**order * np.exp(betaln(half + order / 2, self.exponent + 1) - betaln(half, self.exponent + 1)))
+        half, order = self.dim / 2, finite_order(order, -self.dim)
+        return float(self.radius**order * np.exp(betaln(half + order / 2, self.edge_shape) - betaln(half, self.edge_shape)))
 
     def _sample_radii(self, n: int, rng: np.random.Generator) -> FloatArray:
-        return self.radius * np.sqrt(rng.beta(self.dim / 2, self.exponent + 1, n))
+        return self.radius * np.sqrt(rng.beta(self.dim / 2, self.edge_shape, n))
 
     def _interaction_at_centre(self) -> float:
         """int g_s dmu."""
         if self.s == 0:
-            return float(-np.log(self.radius) - (digamma(self.dim / 2) - digamma(self.dim / 2 + self.exponent + 1)) / 2)
+            return float(-np.log(self.radius) - (digamma(self.dim / 2) - digamma(self.dim / 2 + self.edge_shape)) / 2)
         return float(np.sign(self.s)) * self.moment(-self.s)
 
 
@@ -215,7 +234,7 @@ class SphereLaw(RadialLaw):
 
     def moment(self, order: float) -> float:
         """radius^order."""
-        return float(self.radius ** real(order, "order"))
+        return float(self.radius ** finite_order(order))
 
 
 @dataclass(frozen=True)
@@ -248,6 +267,11 @@ class Moved:
     def multiplier(self) -> float:
         """Value of V + strength g*mu on the support."""
         return self.law.multiplier
+
+    @property
+    def second_moment(self) -> float:
+        """E |x|^2, about the origin."""
+        return self.law.second_moment + float(np.sum(np.square(self.centre)))
 
     def density(self, x: ArrayLike) -> FloatArray:
         """Density at x (..., dim), shape (...)."""

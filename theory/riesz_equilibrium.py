@@ -18,9 +18,9 @@ from scipy.linalg import eigh_tridiagonal
 from scipy.optimize import brentq
 from scipy.special import betainc, betaln, gammaln, hyp2f1, roots_jacobi
 
-from theory.arrays import FloatArray, count, finite, positive, real
+from theory.arrays import FloatArray, count, finite, numeric, positive, real
 from theory.hard_wall import WallBall
-from theory.radial_law import RadialLaw, invert, probabilities, radii
+from theory.radial_law import RadialLaw, finite_order, invert, probabilities, radii
 from theory.riesz_means import mean_over_ball
 
 __all__ = ["RieszEquilibrium"]
@@ -65,6 +65,25 @@ def _rule(size: int, a: float, b: float) -> tuple[FloatArray, FloatArray]:
     return x.astype(float), vectors * vectors[0]
 
 
+def far_radii(external: Callable[[FloatArray], ArrayLike], radius: float, wall: float) -> FloatArray:
+    """Radii up to 1e9 times the support's, or the wall, at which V is finite: where it is infinite it confines.
+
+    ValueError if V is NaN or minus infinity there.
+    """
+    r = np.minimum(radius * np.geomspace(1, 1e9, 181), wall)
+    with np.errstate(over="ignore"):
+        values = np.broadcast_to(numeric(external(r), "external(r)"), r.shape)
+    if (np.isnan(values) | (values == -np.inf)).any():
+        raise ValueError("external(r) must be finite or plus infinity outside the support, got NaN or minus infinity")
+    return r[values < 1e300]
+
+
+def require_confinement(r: FloatArray, potential: FloatArray) -> None:
+    """ValueError if V + strength g*mu (n,) falls over the last decade of ascending radii r (n,): for s <= 0 it then falls for ever."""
+    if potential[-1] < potential[np.searchsorted(r, r[-1] / 10)]:
+        raise ValueError(f"external must confine: V + strength g*mu falls at r = {r[-1]:g}, the energy is not bounded below")
+
+
 @dataclass(frozen=True)
 class RieszEquilibrium(RadialLaw):
     """Minimiser of int V dmu + (strength/2) iint g_s dmu dmu for a radial V, where its support is a ball.
@@ -85,7 +104,7 @@ class RieszEquilibrium(RadialLaw):
     ------
     ValueError
         If V does not confine, is not resolved by polynomials of degree 64 in r^2, or if the support is not a ball: a density negative
-        somewhere, or V + strength g*mu below its value on the support outside (checked on a grid up to three radii).
+        somewhere, or V + strength g*mu below its value on the support outside (checked on a grid up to 1e9 radii, or where V overflows).
     """
 
     external: Callable[[FloatArray], ArrayLike]
@@ -101,6 +120,8 @@ class RieszEquilibrium(RadialLaw):
             raise ValueError(f"s must lie strictly between {self.dim - 2} and {self.dim}, got {self.s!r}")
         if not real(self.wall, "wall") > 0:
             raise ValueError(f"wall must be positive, got {self.wall!r}")
+        if not callable(self.external):
+            raise ValueError(f"external must be callable, got {self.external!r}")
         self._check()
 
     @cached_property
@@ -161,8 +182,7 @@ class RieszEquilibrium(RadialLaw):
 
     def moment(self, order: float) -> float:
         """E |x|^order for order > -dim, by a Gauss-Jacobi rule that is exact for the expansion."""
-        if not real(order, "order") > -self.dim:
-            raise ValueError(f"order must exceed -dim = {-self.dim}, got {order!r}: the moment is infinite")
+        order = finite_order(order, -self.dim)
         x, weight = roots_jacobi(self._expansion[1].size + 1, self._a, self._b + order / 2)
         front = np.exp(self._log_half_sphere) * 2.0 ** -(self._a + self._b + order / 2 + 1)
         return float(self.radius**order * front * weight @ _jacobi(self._expansion[1], self._a, self._b, x))
@@ -189,7 +209,10 @@ class RieszEquilibrium(RadialLaw):
         return float(self.dim / 2 * np.log(np.pi) - gammaln(self.dim / 2))
 
     def _external(self, r: FloatArray) -> FloatArray:
-        return np.broadcast_to(finite(self.external(r), "external(r)"), r.shape)
+        values = finite(self.external(r), "external(r)")
+        if values.ndim and values.shape != r.shape:
+            raise ValueError(f"external(r) must have the shape of r, {r.shape}, got {values.shape}")
+        return np.broadcast_to(values, r.shape)
 
     @cached_property
     def _expansion(self) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -246,7 +269,9 @@ class RieszEquilibrium(RadialLaw):
         shape = _jacobi(self._expansion[1], self._a, self._b, 2 * t - 1)
         if shape.min() < -TOLERANCE * np.abs(shape).max():
             raise ValueError(f"the support is not a ball: the density on the ball of radius {self.radius:g} would be negative in places")
-        r = np.linspace(self.radius, min(3 * self.radius, self.wall), 301)
+        r = np.r_[np.linspace(self.radius, min(3 * self.radius, self.wall), 301), far_radii(self.external, self.radius, self.wall)]
         outside = self._external(r) + self.strength * self._interaction_outside(r)
+        if self.s <= 0 and self.wall == np.inf:
+            require_confinement(r, outside)
         if not outside.min() >= self.multiplier - TOLERANCE * spread:
             raise ValueError(f"the support is not a ball: mass would leave the ball of radius {self.radius:g} for {r[outside.argmin()]:g}")

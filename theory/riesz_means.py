@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.special import hyp2f1
 
 from theory.arrays import FloatArray
+from theory.tanh_sinh import NODE, WEIGHT
 
 __all__ = ["mean_over_ball", "mean_over_sphere", "riesz"]
 
@@ -18,12 +19,8 @@ def riesz(r: ArrayLike, s: float) -> FloatArray:
 
 
 def _log_sum(b: float, c: float, z: FloatArray) -> FloatArray:
-    """sum over k >= 1 of (b)_k z^k / (k (c)_k) for 0 <= z <= 1: integral of (2F1(1, b; c; w) - 1)/w up to z, by a tanh-sinh rule."""
-    t = np.linspace(-3.6, 3.6, 145)
-    node, weight = 1 / (1 + np.exp(-np.pi * np.sinh(t))), np.pi * np.cosh(t) * (t[1] - t[0])
-    other = 1 / (1 + np.exp(np.pi * np.sinh(t)))  # 1 - node without cancellation
-    w = np.asarray(z)[..., None] * node
-    return np.sum((hyp2f1(1.0, b, c, w) - 1) * weight * other, -1)
+    """sum over k >= 1 of (b)_k z^k / (k (c)_k) for 0 <= z <= 1: integral of (2F1(1, b; c; w) - 1)/w up to z."""
+    return np.sum((hyp2f1(1.0, b, c, np.asarray(z)[..., None] * NODE) - 1) * WEIGHT / NODE, -1)
 
 
 def mean_over_ball(r: ArrayLike, radius: float, dim: int, s: float, exponent: float) -> FloatArray:
@@ -40,6 +37,9 @@ def mean_over_ball(r: ArrayLike, radius: float, dim: int, s: float, exponent: fl
 def mean_over_sphere(r: ArrayLike, rho: ArrayLike, dim: int, s: float) -> FloatArray:
     """Mean of g_s(|x - y|) at |x| = r over the sphere |y| = rho: symmetric, so that the larger radius comes first. Broadcasts."""
     r, rho = np.broadcast_arrays(np.asarray(r, dtype=float), np.asarray(rho, dtype=float))
+    if dim == 1:
+        with np.errstate(divide="ignore"):  # r = rho
+            return (riesz(np.abs(r - rho), s) + riesz(r + rho, s)) / 2
     high = np.maximum(r, rho)
     z, b = (np.minimum(r, rho) / high) ** 2, 1 - (dim - s) / 2
     return 0.5 * _log_sum(b, dim / 2, z) - np.log(high) if s == 0 else np.sign(s) * high**-s * hyp2f1(s / 2, b, dim / 2, z)
