@@ -341,6 +341,54 @@ def test_repulsion_near_the_dimension_costs_no_steps(mesh):
     assert steps[1] < 1.3 * steps[0] < 100
 
 
+def random_problem(rng):
+    """A mesh of any kind and size, a trap, an interaction of either sign, a temperature and a density, all over orders of magnitude."""
+    size, n, dim = 10 ** rng.uniform(-6, 6), int(rng.choice([3, 4, 5, 12, 30])), int(rng.integers(1, 6))
+    kind = rng.choice(["interval", "rectangle", "ball", "disc"])
+    mesh = {
+        "interval": lambda: np.linspace(-size, rng.uniform(-0.5, 2) * size, n + 1),
+        "rectangle": lambda: Rectangle([-size, -size], [size, rng.uniform(0, 3) * size], (n, int(rng.integers(n, 2 * n)))),
+        "ball": lambda: RadialBall(size, n, dim),
+        "disc": lambda: Disc(size, min(n, 8), n),
+    }[kind]()
+    dim = {"interval": 1, "ball": dim}.get(kind, 2)
+    s, strength, kappa, beta = (
+        rng.choice([0, -1, 0.5 * dim, 0.9 * dim]),
+        rng.choice([-1, 1]) * 10 ** rng.uniform(-2, 1),
+        10 ** rng.uniform(-3, 3),
+        10 ** rng.uniform(-2, 3),
+    )
+
+    def interaction(r):
+        return strength * (-np.log(r / size) if s == 0 else np.sign(s) * (r / size) ** -s)
+
+    field = MeanField(lambda x: kappa * (x**2 if kind == "ball" else (x**2).sum(-1)) / size**2, interaction, beta, mesh)
+    rho = rng.random(field.mesh.shape) ** rng.choice([1, 8])
+    return field, rho / field.mesh.integral(rho), 10 ** rng.uniform(-3, 0) * size**2
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_mass_sign_and_falling_free_energy_of_random_problems(seed):
+    """And the record says what a sum over all pairs of cells does."""
+    field, start, t = random_problem(np.random.default_rng(seed))
+    run = field.flow(start, [t / 3, t], tol=1e-2)
+    volume, n = np.broadcast_to(field.mesh.volume, field.mesh.shape).ravel(), start.size
+    pairs = np.stack([field.convolve(unit.reshape(start.shape)).ravel() for unit in np.eye(n)], axis=1) * volume[:, None]
+    np.testing.assert_allclose(pairs, pairs.T, rtol=1e-9, atol=1e-12 * np.abs(pairs).max())
+    for rho, record in ((start, run.free_energy[0]), (run.rho[-1], run.free_energy[-1])):
+        flat = rho.ravel()
+        terms = (
+            volume * flat * field.external.ravel(),
+            flat * (pairs @ flat) / 2,
+            volume * flat * np.log(np.maximum(flat, 1e-300)) / field.beta,
+        )
+        assert record == pytest.approx(np.sum(terms), abs=1e-11 * np.abs(terms).sum())
+    assert (np.diff(run.free_energy) <= 1e-12 * np.abs(terms).sum()).all()
+    assert run.rho.min() >= 0
+    assert [field.mesh.integral(rho) for rho in run.rho] == pytest.approx([1, 1], abs=1e-12)
+    assert (run.dissipation >= 0).all()
+
+
 @pytest.mark.parametrize("plane", [False, True])
 def test_dissipation_identity_along_a_run(plane):
     """F(0) - F(t) is the integral of the dissipation, ever better with the tolerance."""

@@ -22,6 +22,7 @@ ROUND_OFF = 1e-14  # of the size of its terms, by which the free energy may rise
 SETTLED = 1e-13  # L1 change at which the iteration of an implicit step ends, besides the round-off of the potential
 ITERATIONS = 200  # of one implicit step
 GROWTH = 4.0  # largest growth of a step; a refused one holds back those that follow
+MILD = 0.1  # diffusion by the interaction, in units of that by temperature, up to which steps are stable without damping
 SHORTEST = 1e-12  # adaptive step, in units of the whole time
 
 
@@ -186,7 +187,8 @@ class _Adaptive:
 
     def _extrapolate(self, state: _State, dt: float) -> tuple[FloatArray, float]:
         """The density after dt to third order, and its L1 distance to that of second order."""
-        one, two, three = (self._substeps(state, dt, number) for number in (1, 2, 3))
+        stiff = self.field.beta * float((self.field.stiffness * state.rho).max()) > MILD
+        one, two, three = (self._substeps(state, dt, number, stiff) for number in (1, 2, 3))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             logs = [np.log(rho) for rho in (one, two, three)]
             second = np.exp(3 * logs[2] - 2 * logs[1])
@@ -198,14 +200,15 @@ class _Adaptive:
         third = third / self.field.mesh.integral(third)
         return third, self.field.mesh.integral(np.abs(third - second / self.field.mesh.integral(second)))
 
-    def _substeps(self, state: _State, dt: float, number: int) -> FloatArray:
-        """`number` implicit steps, each in the potential at its beginning."""
+    def _substeps(self, state: _State, dt: float, number: int, stiff: bool) -> FloatArray:
+        """`number` implicit steps, each in the potential at its beginning, damped if the interaction is stiff."""
         rho, hops = state.rho, state.hops
         for k in range(number):
             if k:
                 u = self.field.unchecked_potential(rho)
                 hops = [line.hops(u) for line in self.field.lines]
-            hops = [line.damped(hop, rho) for line, hop in zip(self.field.lines, hops)]
+            if stiff:
+                hops = [line.damped(hop, rho) for line, hop in zip(self.field.lines, hops)]
             for axis in range(len(hops))[:: 1 if self.forward else -1]:
                 rho = self.field.lines[axis].step(rho, hops[axis], dt / number)
         return rho

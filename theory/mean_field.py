@@ -66,7 +66,8 @@ class MeanField:
         self.external = np.zeros(self.mesh.shape) if external is None else self.cell_average(external, "external")
         self.interaction = interaction
         self.convolution: Convolution | None = None if interaction is None else self.mesh.convolution(interaction)
-        self.lines = [Line(self.mesh, axis, self.beta, self._stiffness()) for axis in range(len(self.mesh.shape))]
+        self.stiffness = self._stiffness()
+        self.lines = [Line(self.mesh, axis, self.beta, self.stiffness) for axis in range(len(self.mesh.shape))]
 
     @property
     def x(self) -> FloatArray:
@@ -155,9 +156,10 @@ class MeanField:
             That the free energy falls is checked, not proved: a step that would raise it is refused and repeated at half its length.
             Where s is near dim, the interaction acts like a diffusion of its own; that part is implicit too, and costs no steps.
         n_steps
-            Instead of tol: that many equal implicit steps (more if times fall between), of first order. Each solves for the mean of the potentials before and after
-            along one axis at a time (in alternating order), which proves that the free energy falls, at any length of step (Bailo,
-            Carrillo & Hu 2020, whose argument needs of the flux only its sign), up to the change (1e-13) at which its iteration ends.
+            Instead of tol: that many equal implicit steps (more if times fall between), of first order. Each solves for the mean of the
+            potentials before and after along one axis at a time (in alternating order), which proves that the free energy falls, at any
+            length of step (Bailo, Carrillo & Hu 2020, whose argument needs of the flux only its sign), up to the change (1e-13) at which
+            its iteration ends.
         progress
             Show a progress bar.
         callback
