@@ -400,6 +400,8 @@ def test_energy_rate_takes_numbers_and_equilibrium_measures():
         EnergyRate(field, np.nan)
     with pytest.raises(ValueError, match="field must be a MeanField"):
         EnergyRate(None, 0.0)
+    with pytest.raises(ValueError, match="theta must be finite"):
+        GibbsRate(MeanField(lambda x: x**2, None, 1.0, np.linspace(-3, 3, 41))).cumulant(np.linspace(-3, 3, 40), np.nan)
     with pytest.raises(ValueError, match="strength must be finite"):
         riesz(0.5, np.inf, 1)
 

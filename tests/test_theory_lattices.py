@@ -180,6 +180,17 @@ def test_hypersingular_constants_and_minima():
     assert abs(ratio[1] - 1) < 0.1
 
 
+@pytest.mark.parametrize("n", [2, 7])
+def test_least_energies_are_means_over_pairs(n):
+    """2 n (n-1) W_N is the double sum of Hardin & Saff, at every n: small n tells n - 1 from n."""
+    for s, dim, volume in ((3.0, 2, 1.7), (1.5, 1, 0.6)):
+        total = hypersingular_constant(s, dim).value * n ** (1 + s / dim) / volume ** (s / dim)
+        assert 2 * n * (n - 1) * hypersingular_minimum(n, s, dim, volume) == pytest.approx(total, rel=1e-13)
+    for dim, ball in ((1, 2.0), (2, np.pi), (3, 4 * np.pi / 3)):
+        total = ball * n**2 * np.log(n) / 1.7
+        assert 2 * n * (n - 1) * hypersingular_minimum(n, dim, dim, 1.7) == pytest.approx(total, rel=1e-13)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

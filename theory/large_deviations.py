@@ -129,7 +129,7 @@ class GibbsRate:
 
     def cumulant(self, f: ArrayLike, theta: float) -> float:
         """Lambda(theta) of the statistic (1/N) sum f, f given by its averages over the cells; along the branch of the minimum."""
-        field = self.tilted(self._statistic(f), real(theta, "theta"))
+        field = self.tilted(self._statistic(f), float(finite(real(theta, "theta"), "theta")))
         return self.beta * (self.free_energy - field.free_energy(_settled(field, self.minimum.rho).rho))
 
     def tilted(self, f: FloatArray, theta: float) -> MeanField:
