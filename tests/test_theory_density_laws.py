@@ -88,7 +88,7 @@ def uniform_in_ball(shape, dim, radius, seed):
     return radius * x / np.linalg.norm(x, axis=-1, keepdims=True) * rng.random((*shape, 1)) ** (1 / dim)
 
 
-@pytest.mark.parametrize("dim", [2, 3, 5])
+@pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow), 5])
 def test_free_particles_in_a_ball_a_box_and_on_a_torus(dim):
     ball, box = {"name": "Ball", "radius": 1.4, "dim": dim}, {"name": "Box", "low": [-1.0] * dim, "high": [0.5] * dim}
     torus = {"name": "Torus", "period": [1.5] * dim}

@@ -109,6 +109,8 @@ FAULTS = {
     "narrower walls": lambda kind: {"size": 0.85},
 }
 FAST = ["plane, trap", "plane, ball"]
+FAST_FAULTS = {"plane, trap": ["twice the temperature", "forces without N", "repulsion without the 1/2", "another exponent", "attraction"]}
+FAST_FAULTS |= {"plane, ball": ["wider walls"]}
 
 
 def meets(kind, fault):
@@ -124,7 +126,7 @@ def blind(run):
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        pytest.param(name, fault, marks=[] if name == FAST["walls" in fault] else [pytest.mark.slow])
+        pytest.param(name, fault, marks=[] if fault in FAST_FAULTS.get(name, ()) else [pytest.mark.slow])
         for name, kind in KINDS.items()
         for fault in FAULTS
         if meets(kind, fault)
@@ -151,6 +153,7 @@ def test_recorded_energies_and_forces_tell_another_energy(fault):
     assert {"described_energy", "described_force"} <= reds(table) | ({"described_energy"} if fault == "another exponent" else set())
 
 
+@pytest.mark.slow
 def test_a_wrong_temperature_is_told_from_a_wrong_strength():
     """`temperature` sees the one, `second_moment` both."""
     kind = KINDS["plane, trap, mala"]
@@ -166,6 +169,7 @@ def false_alarms(names, seeds):
     return {(name, seed): red for name in names for seed in seeds if (red := reds(report.check(KINDS[name].run(seed))))}
 
 
+@pytest.mark.slow
 def test_right_runs_stay_green_over_seeds():
     """6 runs; at 1e-3 each a false alarm comes in 0.6 % of the tests."""
     assert not false_alarms(FAST, range(2, 5))

@@ -148,3 +148,24 @@ def test_energies_without_an_exact_mean_are_left_out():
     assert "not the bare log" in reason([RIESZ], {"name": "Torus", "period": [9.0]}, **energy)  # distances not the torus's
     assert "no quadratic trap" in reason([RIESZ], **energy)
     assert "without a closed form: External" in reason([QUADRATIC, {"name": "External"}], **energy)
+
+
+def test_centre_of_mass_of_a_gas_and_of_one_whose_particles_share_noise(gas):
+    dim, sampler = gas.shape[-1], LANGEVIN | {"drift_cap": 0.2}
+    row = verdict(as_dataset(gas, [QUADRATIC, RIESZ]), "centre_of_mass")
+    assert bool(row["passed"])  # alpha 1e-3
+    assert float(row["predicted"]) == pytest.approx(dim / 7.8 / (1 - 0.0065), rel=0.02)  # Euler's variance
+    assert float(row["standard_error"]) < 0.1 * float(row["measured"])
+    rng, x, frames = np.random.default_rng(0), gas[:, 0], []
+    for step in range(2000):
+        drift = -0.01 * riesz_gradient(x)
+        drift *= np.minimum(1, 0.2 / np.linalg.norm(drift, axis=-1, keepdims=True))
+        x = x + drift + np.sqrt(0.02 / 6.0) * rng.normal(size=(len(x), 1, dim))
+        frames += [x] if step % 20 == 19 else []
+    shared = as_dataset(np.stack(frames, 1), [QUADRATIC, RIESZ], sampler=sampler)
+    assert float(verdict(shared, "centre_of_mass")["measured"]) > 5 * float(row["measured"])
+    assert not bool(verdict(shared, "centre_of_mass")["passed"])
+    for option, words in ((QUADRATIC, "no quadratic trap"), (RIESZ, "two and more")):
+        omega = gas if option is QUADRATIC else gas[:, :, :1]
+        terms = [RIESZ] if option is QUADRATIC else [QUADRATIC, RIESZ]
+        assert words in json.loads(report.check(as_dataset(omega[:, :20], terms)).attrs["skipped"])["centre_of_mass"]

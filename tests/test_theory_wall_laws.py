@@ -12,7 +12,7 @@ from theory import report
 from theory.forces import SHRINK
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def gas(request):
     return log_gas(request.param)
 
@@ -69,7 +69,7 @@ def test_wall_atom_of_free_particles_in_two_dimensions(dtype):
     assert not bool(verdict(as_dataset(projected, [], BOX, sampler | {"scheme": "reflected"}), "wall_atom")["passed"])
 
 
-@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("dim", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_wall_atom_from_the_density_near_the_wall(dim):
     def in_ball(x):
         return x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1)

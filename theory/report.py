@@ -106,30 +106,23 @@ def check(
     return table
 
 
+def _laws(rng: np.random.Generator) -> dict[str, Callable[[Run], Law]]:
+    """Every law by its name, in the order of the table; `rng` is the generator of those that draw."""
+    found: list[Callable[[Run], Law]] = [second_moment, centre_of_mass, partial(temperature, rng=rng), energy, chaos_bias]
+    found += [partial(density, rng=rng), wall_atom, stationarity, free_energy, mixing, inside, described_energy, described_force]
+    found += [steps, capped, acceptance, extra_temperature, coincident, settled, balance, ground_state]
+    return {getattr(law, "func", law).__name__: law for law in found}
+
+
 def _tested(run: Run, rng: np.random.Generator) -> tuple[list[Law], dict[str, str]]:
     """The laws that apply, and why the others do not."""
-    tests: list[Callable[[Run], Law]] = [second_moment, centre_of_mass, partial(temperature, rng=rng), energy, chaos_bias]
-    tests += [
-        partial(density, rng=rng),
-        wall_atom,
-        stationarity,
-        free_energy,
-        mixing,
-        inside,
-        described_energy,
-        described_force,
-        steps,
-        capped,
-        acceptance,
-    ]
-    tests += [extra_temperature, coincident, settled, balance, ground_state]
     found: list[Law] = []
     skipped: dict[str, str] = {}
-    for test in tests:
+    for name, law in _laws(rng).items():
         try:
-            found.append(test(run))
+            found.append(law(run))
         except NotApplicable as reason:
-            skipped[getattr(test, "func", test).__name__] = str(reason)
+            skipped[name] = str(reason)
     return found, skipped
 
 
@@ -165,27 +158,27 @@ def _mixed(row: xr.Dataset) -> str:
     return text + (f"; under {ESS_LIMIT} samples: rough errors" if ess < ESS_LIMIT else "")
 
 
-def _table(laws: list[Law], alpha: float) -> xr.Dataset:
+def _table(found: list[Law], alpha: float) -> xr.Dataset:
     """The laws as a Dataset on the axis `law`, verdicts corrected for the number of statistical laws."""
-    tested = sum(np.isfinite(law.p_value) for law in laws)
-    laws = [law._replace(passed=bool(law.p_value * tested > alpha)) if np.isfinite(law.p_value) else law for law in laws]
-    laws = _hinted(laws)
-    columns = {field: np.array([getattr(law, field) for law in laws], float) for field in Law._fields[1:7]}
+    tested = sum(np.isfinite(law.p_value) for law in found)
+    found = [law._replace(passed=bool(law.p_value * tested > alpha)) if np.isfinite(law.p_value) else law for law in found]
+    found = _hinted(found)
+    columns = {field: np.array([getattr(law, field) for law in found], float) for field in Law._fields[1:7]}
     total, gap = np.hypot(columns["standard_error"], columns["allowance"]), columns["measured"] - columns["predicted"]
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.where(gap == 0, 0.0, gap / total)
     columns |= {"uncertainty": total, "z": z, "p_corrected": np.minimum(1.0, columns["p_value"] * tested)}
-    words = {"passed": np.array([law.passed for law in laws], bool), "note": np.array([law.note for law in laws], str)}
-    names = np.array([law.name for law in laws], str)
+    words = {"passed": np.array([law.passed for law in found], bool), "note": np.array([law.note for law in found], str)}
+    names = np.array([law.name for law in found], str)
     return xr.Dataset({name: ("law", column) for name, column in (columns | words).items()}, coords={"law": names})
 
 
-def _hinted(laws: list[Law]) -> list[Law]:
+def _hinted(found: list[Law]) -> list[Law]:
     """The laws, with a hint on those that failed while the frames drift."""
-    drifting = any(law.name in ("stationarity", "mixing") and not law.passed for law in laws)
+    drifting = any(law.name in ("stationarity", "mixing") and not law.passed for law in found)
     hint = "; the frames still drift: longer burn_in or run"
-    fails = [drifting and not law.passed and np.isfinite(law.p_value) and law.name != "stationarity" for law in laws]
-    return [law._replace(note=law.note + hint) if fail else law for law, fail in zip(laws, fails)]
+    fails = [drifting and not law.passed and np.isfinite(law.p_value) and law.name != "stationarity" for law in found]
+    return [law._replace(note=law.note + hint) if fail else law for law, fail in zip(found, fails)]
 
 
 def _mixed_quantities(draws: dict[str, FloatArray]) -> xr.Dataset:
