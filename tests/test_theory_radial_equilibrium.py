@@ -141,7 +141,8 @@ def test_energy_minimisation_over_shells_finds_the_same_measure(external, dim, s
     r = end * (np.arange(160) + 1) / 160
     energy, w = least_energy(external, 0.9, dim, s, r)
     assert energy == pytest.approx(law.energy, abs=8e-3 * abs(law.multiplier))
-    assert np.abs(np.cumsum(w) - law.radial_cdf(r + end / 320)).max() < 0.05
+    cell = np.diff(law.radial_cdf(r + end / 320)).max()  # of mass: a thin shell lies in few cells, half of one is the grid's error
+    assert np.abs(np.cumsum(w) - law.radial_cdf(r + end / 320)).max() < max(0.05, 0.75 * cell)
     assert np.abs(np.cumsum(w) - law.radial_cdf(0.85 * (r + end / 320))).max() > 0.1  # negative control
 
 

@@ -42,7 +42,7 @@ class FreudWeight(RadialLaw):
     @property
     def radius(self) -> float:
         """Half width of the support."""
-        return representable(self.strength / self.kappa * beta_function(self.power / 2, 0.5) / 2, 1 / self.power)
+        return representable(float(self.strength / self.kappa * beta_function(self.power / 2, 0.5) / 2), 1 / self.power)
 
     def density(self, x: ArrayLike) -> FloatArray:
         """Density, shape of x or (n,) of (n, 1); infinite at 0 for power <= 1."""
@@ -97,7 +97,7 @@ class FreudWeight(RadialLaw):
         end = np.arccosh(1 / y)[:, None]
         angle = end * NODE
         log_t = np.logaddexp(angle, -angle) - np.logaddexp(end, -end)
-        return np.exp((self.power - 1) * log_t) @ WEIGHT * end[:, 0]
+        return (np.exp((self.power - 1) * log_t) @ WEIGHT * end[:, 0]).astype(np.float64)
 
     def _sample_radii(self, n: int, rng: np.random.Generator) -> FloatArray:
         return self.radius * rng.random(n) ** (1 / self.power) * np.abs(np.cos(np.pi * rng.random(n)))
