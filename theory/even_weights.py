@@ -90,7 +90,7 @@ class FreudWeight(RadialLaw):
             value = np.asarray(np.sqrt(gap) * hyp2f1(1, 1 - p / 2, 1.5, gap))
         near = (y > 0) & (y < 0.03) & (p < 3)  # where 1 - gap has lost its digits
         value[near] = self._near_centre(y[near])
-        return p / (np.pi * self.radius) * value
+        return np.asarray(p / (np.pi * self.radius) * value, dtype=np.float64)
 
     def _near_centre(self, y: FloatArray) -> FloatArray:
         """Integral of t^(p-1)/sqrt(t^2 - y^2) from y to 1 (n,), over the angle of t = y cosh(angle)."""
