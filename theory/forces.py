@@ -122,7 +122,7 @@ def _triangle(x: FloatArray, low: Any, high: Any) -> FloatArray:
 
 def external(run: Run, x: FloatArray) -> FloatArray:
     """V(x) in one dimension, user part included."""
-    total = np.zeros_like(x) if run.external is None else np.asarray(run.external(x), float)
+    total = np.zeros_like(x) if run.external is None else np.asarray(run.external(x), float).reshape(x.shape)
     for term in run.named("Quadratic"):
         total = total + 0.5 * float(term["stiffness"]) * (x - float(np.ravel(term.get("centre", 0.0))[0])) ** 2
     return total
