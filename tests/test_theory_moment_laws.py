@@ -12,7 +12,7 @@ from theory import report
 from theory.ensembles import sample_circle_gas, sample_log_gas, sample_wall_gas
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def gas(request):
     return log_gas(request.param)
 
