@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.timing import added_memory, best_times
 from theory.mean_field import MeanField
-from theory.meshes import Rectangle
+from theory.mean_field.meshes import Rectangle
 
 OURS, METHODS = "kernelgas", ("RK45", "BDF")
 TOLERANCES = tuple(float(f"{digit}e-{power}") for power in range(2, 9) for digit in (3, 1))

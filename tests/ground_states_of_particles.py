@@ -12,11 +12,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from particles import Ball, External, FullSpace, Langevin, Quadratic, Riesz, simulate
+from theory.convergence.transport import wasserstein
 from theory.equilibrium import CoulombBall, RieszBall, Semicircle
-from theory.hard_wall import Arcsine, WallBall, WallSphere
-from theory.radial_equilibrium import radial_equilibrium
-from theory.riesz_means import mean_over_sphere
-from theory.transport import wasserstein
+from theory.equilibrium.radial_trap import radial_equilibrium
+from theory.equilibrium.riesz_means import mean_over_sphere
+from theory.equilibrium.walls import Arcsine, WallBall, WallSphere
 
 KAPPA, STRENGTH, WALL = 1.3, 0.7, 1.4
 

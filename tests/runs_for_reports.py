@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from theory import report
-from theory.run import read
+from theory.report.run import read
 
 QUADRATIC = {"name": "Quadratic", "stiffness": 1.3, "centre": 0.0}
 

@@ -14,11 +14,11 @@ from scipy.optimize import brentq
 from scipy.stats import chi2
 
 from particles import HMC, Box, External, Langevin, Pair, Riesz, simulate
-from theory.alignment import GaussianClasses
-from theory.fluctuations import LearnedKernel
 from theory.large_deviations import empirical_rate, riesz
+from theory.large_deviations.fluctuations import LearnedKernel
 from theory.mean_field import MeanField
-from theory.meshes import Rectangle
+from theory.mean_field.meshes import Rectangle
+from theory.spectral.alignment import GaussianClasses
 
 WALL, DELTA, CUT, S = 3.0, 1.5, 0.2, 1.5  # s = 1.5 > dim = 1: only the truncation makes a mean field
 

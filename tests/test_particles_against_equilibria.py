@@ -34,9 +34,9 @@ from tests.ground_states_of_particles import (
     transport,
 )
 from theory.convergence import extrapolate, fit_rate
-from theory.hard_wall import WallSphere
+from theory.convergence.transport import wasserstein
+from theory.equilibrium.walls import WallSphere
 from theory.lattices import lattice
-from theory.transport import wasserstein
 
 
 def slope(name, n, distance, law):

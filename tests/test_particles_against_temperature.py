@@ -2,7 +2,7 @@
 
 At fixed beta the empirical measure fluctuates by n^(-1/2), like that of independent points but less, as particles that repel each other
 spread evenly; the mean of a statistic over the law of n particles differs from the mean field's by O(1/n) (propagation of chaos). Factors
-are predicted as well: those of the fluctuations by `theory.fluctuations`, those of the bias by exact laws.
+are predicted as well: those of the fluctuations by `theory.large_deviations.fluctuations`, those of the bias by exact laws.
 
 Samples are those of an exact sampler (HMC), except of many logs on the line, which it can hardly move past each other: there Langevin
 steps, short and capped, are 2 % off in the second moment, below the fluctuations. Slopes have bootstrap intervals over independent
@@ -21,17 +21,17 @@ from scipy.stats import kstest
 
 from particles import HMC, Ball, Box, FullSpace, Langevin, Quadratic, Riesz, simulate
 from theory.convergence import bootstrap_rate, fit_rate
-from theory.coulomb_line import CoulombLine
-from theory.coulomb_walls import CoulombWalls
 from theory.ensembles import fourth_moment, wall_gas_moments
-from theory.fluctuations import Fluctuations
-from theory.gauss_wigner import GaussWigner
-from theory.hard_wall import WallLogGas
-from theory.liouville import DiscLogGas
+from theory.ensembles.coulomb_line import CoulombLine
+from theory.ensembles.coulomb_walls import CoulombWalls
+from theory.equilibrium.gauss_wigner import GaussWigner
+from theory.equilibrium.liouville import DiscLogGas
+from theory.equilibrium.riesz_means import riesz
+from theory.equilibrium.walls import WallLogGas
+from theory.large_deviations.fluctuations import Fluctuations
 from theory.mean_field import MeanField
-from theory.radial import RadialBall
-from theory.radial_gas import radial_gas
-from theory.riesz_means import riesz
+from theory.mean_field.radial import RadialBall
+from theory.mean_field.trapped_gas import radial_gas
 
 KAPPA, STRENGTH, BETA, WALL = 1.3, 0.7, 6.0, 1.4
 GASES = {  # dim, s, whether between walls

@@ -15,13 +15,13 @@ import pytest
 
 from particles import FullSpace, Langevin, Pair, Quadratic, Riesz, simulate
 from theory.convergence import bootstrap_rate, fit_rate
+from theory.convergence.transport import wasserstein
 from theory.dynamics import coulomb_line_cdf, coulomb_patch_radius, coulomb_ranks, dyson_radius, log_second_moment
+from theory.dynamics.quadratic_gas import QuadraticGas
 from theory.equilibrium import CoulombBall, Semicircle
+from theory.equilibrium.riesz_means import riesz
 from theory.ground_states import hermite_ground_state
 from theory.mean_field import MeanField
-from theory.quadratic_gas import QuadraticGas
-from theory.riesz_means import riesz
-from theory.transport import wasserstein
 
 
 def path(start, energy, sampler, n_steps, save_every, rng=0):

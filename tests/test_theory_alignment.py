@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory.alignment import GaussianClasses
+from theory.spectral.alignment import GaussianClasses
 
 
 @pytest.mark.parametrize(("mean", "p"), [((0.8,), 0.5), ((0.3, -1.2), 0.7), ((1.0, 0.5, -0.2), 1.0)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory.chains import bulk_ess, effective_sample_size, mean_and_error, monte_carlo_error, rank_r_hat, split_r_hat, tail_ess
+from theory.convergence.chains import bulk_ess, effective_sample_size, mean_and_error, monte_carlo_error, rank_r_hat, split_r_hat, tail_ess
 
 
 def autoregression(coefficient, n_chains, n, seed):

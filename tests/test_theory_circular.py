@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid, quad
 from scipy.stats import kstest
 
-from theory.circular import circle_gas_energy, circle_gas_first_mode, circle_gas_pair_density, sample_circle_gas
+from theory.ensembles.circular import circle_gas_energy, circle_gas_first_mode, circle_gas_pair_density, sample_circle_gas
 
 
 def z_score(draws, predicted):

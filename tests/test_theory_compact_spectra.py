@@ -8,9 +8,9 @@ from scipy.integrate import quad
 from scipy.special import j0, j1
 from scipy.stats import kstest
 
-from theory.compact_spectra import Bessel, Wendland
 from theory.equilibrium import RieszBall
-from theory.hankel import density_from_kernel, kernel_from_density
+from theory.spectral.compact_spectra import Bessel, Wendland
+from theory.spectral.hankel import density_from_kernel, kernel_from_density
 
 
 def along(function, dim):

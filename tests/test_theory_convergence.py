@@ -7,10 +7,10 @@ import pytest
 
 from theory import convergence
 from theory.convergence import bias_variance, bootstrap_rate, empirical_rate, extrapolate, fit_rate
+from theory.convergence.transport import wasserstein, wasserstein2
+from theory.dynamics.quadratic_gas import QuadraticGas
 from theory.equilibrium import Semicircle
 from theory.ground_states import hermite_ground_state
-from theory.quadratic_gas import QuadraticGas
-from theory.transport import wasserstein, wasserstein2
 
 
 def test_hermite_zeros_approach_the_semicircle_as_1_over_n():

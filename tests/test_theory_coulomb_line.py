@@ -8,7 +8,7 @@ from scipy.integrate import cumulative_trapezoid, dblquad, quad
 from scipy.special import gammaln
 from scipy.stats import kstest, multivariate_normal, norm
 
-from theory.coulomb_line import CoulombLine
+from theory.ensembles.coulomb_line import CoulombLine
 from theory.ground_states import coulomb_line_energy, coulomb_line_ground_state
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 from scipy.stats import kstest
 
-from theory.coulomb_walls import CoulombWalls
+from theory.ensembles.coulomb_walls import CoulombWalls
 from theory.ground_states import end_energy
 
 

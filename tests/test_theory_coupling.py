@@ -8,10 +8,10 @@ from scipy.integrate import quad
 
 from particles import FullSpace, Langevin, Pair, Quadratic, random, simulate
 from theory.convergence import bootstrap_rate
-from theory.coupling import density_drift, euler, strong_order, synchronous_coupling
+from theory.convergence.coupling import density_drift, euler, strong_order, synchronous_coupling
+from theory.convergence.transport import wasserstein2
+from theory.dynamics.quadratic_gas import QuadraticGas
 from theory.mean_field import MeanField
-from theory.quadratic_gas import QuadraticGas
-from theory.transport import wasserstein2
 
 
 def euler_coupling_distance(gas, step, n_steps, start):

@@ -9,7 +9,7 @@ from scipy.integrate import quad, solve_ivp
 from scipy.stats import kstest, norm
 
 from particles import Box, FullSpace, Langevin, Quadratic, simulate
-from theory.diffusion import ornstein_uhlenbeck, reflected_cdf, reflected_density
+from theory.dynamics.diffusion import ornstein_uhlenbeck, reflected_cdf, reflected_density
 
 
 @pytest.mark.parametrize("t", [0.003, 0.4999, 0.5001, 4.0])

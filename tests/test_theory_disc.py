@@ -5,12 +5,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import exp1
 
-from theory.disc import Disc
-from theory.liouville import DiscLogGas
+from theory.equilibrium.liouville import DiscLogGas
 from theory.mean_field import MeanField
-from theory.radial import RadialBall
-from theory.ring_averages import ring_averages
-from theory.shell_averages import shell_averages
+from theory.mean_field.disc import Disc
+from theory.mean_field.radial import RadialBall
+from theory.mean_field.ring_averages import ring_averages
+from theory.mean_field.shell_averages import shell_averages
 
 
 def riesz(s, strength=1.0):

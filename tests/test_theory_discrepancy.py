@@ -7,9 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from theory import discrepancy
-from theory.convergence import bootstrap_rate
-from theory.discrepancy import energy_distance, kernel_error, mmd2, two_sample_test
+from theory.convergence import bootstrap_rate, discrepancy
+from theory.convergence.discrepancy import energy_distance, kernel_error, mmd2, two_sample_test
 from theory.spectral import Cauchy, Gaussian, Laplace
 
 

@@ -11,7 +11,6 @@ from scipy.stats import expon, kstest
 from particles import MALA, FullSpace, Langevin, Pair, Quadratic, Riesz, simulate
 from theory.convergence import fit_rate
 from theory.dynamics import (
-    _excess_hazard,
     attractive_gap_rates,
     coulomb_density,
     coulomb_line_cdf,
@@ -22,6 +21,7 @@ from theory.dynamics import (
     dyson_radius,
     log_second_moment,
 )
+from theory.dynamics.gases import _excess_hazard
 from theory.ground_states import hermite_ground_state
 from theory.mean_field import MeanField
 

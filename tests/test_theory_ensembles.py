@@ -308,7 +308,8 @@ def test_variance_of_the_energy_of_exact_samples(n, beta):
 
 
 def test_every_exact_law_is_found_in_one_place():
-    from theory import circular, coulomb_line, coulomb_walls, ensembles, ginibre, hermite, jacobi, laguerre, two_particles, virial
+    from theory import ensembles
+    from theory.ensembles import circular, coulomb_line, coulomb_walls, ginibre, hermite, jacobi, laguerre, two_particles, virial
 
     for module in (circular, coulomb_line, coulomb_walls, ginibre, hermite, jacobi, laguerre, two_particles, virial):
         for name in module.__all__:

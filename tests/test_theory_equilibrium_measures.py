@@ -10,13 +10,13 @@ from scipy.integrate import quad
 from scipy.special import gamma
 from scipy.stats import kstest
 
-from theory.cut_laws import JacobiWeight, LaguerreWeight
 from theory.equilibrium import CoulombBall, RieszBall, Semicircle, TrappedSphere
-from theory.even_weights import FreudWeight, QuarticWell
-from theory.hard_wall import Arcsine, WallBall, WallSphere
-from theory.radial_equilibrium import CoulombEquilibrium, radial_equilibrium
-from theory.radial_law import Moved
-from theory.riesz_means import mean_over_ball, mean_over_sphere, riesz
+from theory.equilibrium.cut_laws import JacobiWeight, LaguerreWeight
+from theory.equilibrium.even_weights import FreudWeight, QuarticWell
+from theory.equilibrium.radial_law import Moved
+from theory.equilibrium.radial_trap import CoulombEquilibrium, radial_equilibrium
+from theory.equilibrium.riesz_means import mean_over_ball, mean_over_sphere, riesz
+from theory.equilibrium.walls import Arcsine, WallBall, WallSphere
 
 
 def trap(kappa):

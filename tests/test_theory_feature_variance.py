@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi
 
-from theory.feature_variance import (
+from theory.spectral import Gaussian, Laplace
+from theory.spectral.feature_variance import (
     _relative_covariance,
     attention_error,
     fourier_variance,
@@ -25,9 +26,8 @@ from theory.feature_variance import (
     trigonometric_variance,
     yaglom_variance,
 )
-from theory.gaussian_mixtures import RationalQuadratic
-from theory.spectral import Gaussian, Laplace
-from theory.yaglom import GaussianPair, yaglom_kernel
+from theory.spectral.gaussian_mixtures import RationalQuadratic
+from theory.spectral.yaglom import GaussianPair, yaglom_kernel
 
 POINTS = [([0.3, -0.2, 0.5], [0.1, 0.4, 0.2]), ([0.6, -0.7], [-0.2, 0.5]), ([0.4, 0.1, 0.3, -0.2, 0.5], [0.3, 0.3, -0.1, 0.2, 0.1])]
 

@@ -11,10 +11,10 @@ from scipy.linalg import circulant
 from scipy.special import gammainc, gammaincc, gammaln
 from scipy.stats import chi2, norm
 
-from theory.disc import Disc
 from theory.ensembles import fourth_moment, sample_circle_gas, sample_log_gas, sample_wall_gas
 from theory.equilibrium import Semicircle
-from theory.fluctuations import (
+from theory.large_deviations import riesz
+from theory.large_deviations.fluctuations import (
     Fluctuations,
     LearnedKernel,
     concentration_bound,
@@ -22,11 +22,11 @@ from theory.fluctuations import (
     log_gas_bias,
     log_gas_covariance,
 )
-from theory.large_deviations import riesz
-from theory.log_gas_deviations import circle_normaliser, trap_normaliser, wall_normaliser
+from theory.large_deviations.log_gas import circle_normaliser, trap_normaliser, wall_normaliser
 from theory.mean_field import MeanField
-from theory.meshes import Axis, Interval, Rectangle
-from theory.radial import RadialBall
+from theory.mean_field.disc import Disc
+from theory.mean_field.meshes import Axis, Interval, Rectangle
+from theory.mean_field.radial import RadialBall
 
 CASES = [(6.0, 1.3, 0.7), (1.0, 1.0, 3.0), (0.5, 2.0, 1.0)]  # beta, kappa, strength
 

@@ -9,9 +9,9 @@ from scipy.special import digamma
 from particles import FullSpace, Langevin, Pair, Quadratic, simulate
 from theory import free_energy
 from theory.convergence import fit_rate
+from theory.dynamics.quadratic_gas import QuadraticGas
 from theory.free_energy import differential_entropy, dissipation_residual, ensemble_free_energy, pair_energy, spacing_entropy
 from theory.mean_field import MeanField
-from theory.quadratic_gas import QuadraticGas
 
 LAWS = {
     "normal": (lambda rng, n, dim: rng.normal(0, 1.7, (n, dim)), lambda dim: dim * (np.log(1.7) + np.log(2 * np.pi * np.e) / 2)),

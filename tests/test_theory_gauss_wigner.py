@@ -10,7 +10,7 @@ from scipy.special import gammaln
 from scipy.stats import kstest
 
 from theory.equilibrium import GaussWigner, Semicircle
-from theory.hard_wall import Arcsine, WallLogGas
+from theory.equilibrium.walls import Arcsine, WallLogGas
 from theory.mean_field import MeanField
 
 TRAPPED = [GaussWigner(1.3, 0.7, 6.0), GaussWigner(0.6, 1.4, 1.5), GaussWigner(2.0, 0.0, 0.7), GaussWigner(0.9, 5.0, 11.0)]

@@ -7,9 +7,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import gamma
 
-from theory.gaussian_mixtures import RationalQuadratic, SpectralMixture
-from theory.hankel import density_from_kernel, kernel_from_density
 from theory.spectral import Gaussian
+from theory.spectral.gaussian_mixtures import RationalQuadratic, SpectralMixture
+from theory.spectral.hankel import density_from_kernel, kernel_from_density
 
 
 def along(function, dim):

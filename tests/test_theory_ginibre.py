@@ -8,7 +8,7 @@ from scipy.integrate import dblquad, quad
 from scipy.special import digamma
 from scipy.stats import kstest
 
-from theory.ginibre import (
+from theory.ensembles.ginibre import (
     disc_gas_density,
     disc_gas_energy,
     disc_gas_log_partition,

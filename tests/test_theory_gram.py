@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory.gram import (
+from theory.spectral import Gaussian
+from theory.spectral.gram import (
     effective_dimension,
     effective_rank,
     eigenvalue_decay,
@@ -15,7 +16,6 @@ from theory.gram import (
     label_alignment,
     leverage_scores,
 )
-from theory.spectral import Gaussian
 
 
 def orthogonal(n, seed=0):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import jn_zeros
 
-from theory.hankel import _bessel_zeros, density_from_kernel, kernel_from_density
 from theory.spectral import Exponential, Gaussian, Matern
+from theory.spectral.hankel import _bessel_zeros, density_from_kernel, kernel_from_density
 
 
 def along(function, dim):

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import gamma
 
 from theory.equilibrium import RieszBall, TrappedSphere, quadratic_trap
-from theory.hard_wall import Arcsine, WallBall, WallSphere, hard_wall, interval_wall
+from theory.equilibrium.walls import Arcsine, WallBall, WallSphere, hard_wall, interval_wall
 
 
 def test_quoted_potentials():

@@ -10,9 +10,9 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 from scipy.stats import kstest
 
+from theory.ensembles.hermite import fourth_moment, log_gas_density, log_gas_energy, log_gas_log_partition, sample_log_gas
+from theory.ensembles.virial import second_moment
 from theory.equilibrium import Semicircle
-from theory.hermite import fourth_moment, log_gas_density, log_gas_energy, log_gas_log_partition, sample_log_gas
-from theory.virial import second_moment
 
 
 @pytest.mark.parametrize(("beta", "kappa", "strength"), [(1.5, 0.8, 0.9), (2.5, 1.3, 2.0)])

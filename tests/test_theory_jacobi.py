@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 from scipy.stats import kstest
 
-from theory.jacobi import sample_wall_gas, wall_gas_density, wall_gas_energy, wall_gas_log_partition, wall_gas_moments
+from theory.ensembles.jacobi import sample_wall_gas, wall_gas_density, wall_gas_energy, wall_gas_log_partition, wall_gas_moments
 
 
 def z_score(draws, predicted):

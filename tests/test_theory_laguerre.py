@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import cumulative_trapezoid
 from scipy.stats import gamma, kstest
 
-from theory.laguerre import (
+from theory.ensembles.laguerre import (
     beta_laguerre,
     half_line_gas_density,
     half_line_gas_energy,

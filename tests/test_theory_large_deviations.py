@@ -15,9 +15,10 @@ from theory.ensembles import (
     sample_log_gas,
     wall_gas_log_partition,
 )
+from theory.ensembles.virial import square_sum_law
 from theory.equilibrium import GaussWigner, Semicircle
 from theory.large_deviations import EnergyRate, GibbsRate, confinement_rate, empirical_rate, require_finite_energy, riesz
-from theory.log_gas_deviations import (
+from theory.large_deviations.log_gas import (
     circle_gap_rate,
     circle_normaliser,
     largest_particle_cdf,
@@ -28,9 +29,8 @@ from theory.log_gas_deviations import (
     wall_normaliser,
 )
 from theory.mean_field import MeanField
-from theory.meshes import Rectangle
-from theory.radial import RadialBall
-from theory.virial import square_sum_law
+from theory.mean_field.meshes import Rectangle
+from theory.mean_field.radial import RadialBall
 
 
 def second_moment_tail(n, value, beta, kappa, strength, dim=1):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from theory.liouville import DiscLogGas
+from theory.equilibrium.liouville import DiscLogGas
 from theory.mean_field import MeanField
-from theory.radial import RadialBall
+from theory.mean_field.radial import RadialBall
 
 CASES = [(1.4, 2.0, 3.0), (0.7, -0.9, 4.2), (1.0, 0.3, 0.5), (2.0, 0.0, 1.0), (1.1, 0.7, 400.0)]
 

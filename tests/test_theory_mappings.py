@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory.mappings import (
+from theory.ensembles.mappings import (
     from_circular,
     from_ginibre,
     from_hermite,

@@ -10,14 +10,13 @@ from scipy.linalg import toeplitz
 from scipy.optimize import brentq
 from scipy.special import iv
 
-from theory import stationary
 from theory.convergence import fit_rate
-from theory.disc import Disc
-from theory.elimination import rates, solve
 from theory.equilibrium import GaussWigner
-from theory.mean_field import MeanField
-from theory.meshes import Axis, Rectangle
-from theory.radial import RadialBall
+from theory.mean_field import MeanField, stationary
+from theory.mean_field.disc import Disc
+from theory.mean_field.elimination import rates, solve
+from theory.mean_field.meshes import Axis, Rectangle
+from theory.mean_field.radial import RadialBall
 
 
 def gaussian(field, mean, variance):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.integrate import dblquad, quad
 
-from theory.cell_pairs import radial_moments
-from theory.disc import Disc
-from theory.meshes import Interval, Rectangle
-from theory.radial import RadialBall
+from theory.mean_field.cell_pairs import radial_moments
+from theory.mean_field.disc import Disc
+from theory.mean_field.meshes import Interval, Rectangle
+from theory.mean_field.radial import RadialBall
 
 
 def riesz(s):

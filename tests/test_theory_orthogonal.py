@@ -7,7 +7,7 @@ import pytest
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.special import roots_genlaguerre, roots_hermitenorm, roots_jacobi
 
-from theory.orthogonal import (
+from theory.ensembles.orthogonal import (
     christoffel_density,
     hermite_recurrence,
     jacobi_recurrence,

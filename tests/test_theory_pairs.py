@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from theory.pairs import pair_force
+from theory.report.pairs import pair_force
 
 
 def test_pair_force_satisfies_the_deterministic_virial_identity():

@@ -13,21 +13,23 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theory import configurations, curves, field_plots, gram, limit_curves, plots, report
+from theory import plots, report
 from theory.convergence import bias_variance, fit_rate
-from theory.coupling import synchronous_coupling
-from theory.disc import Disc
+from theory.convergence.coupling import synchronous_coupling
 from theory.ensembles import sample_log_gas
 from theory.equilibrium import Semicircle
 from theory.ground_states import hermite_ground_state
 from theory.large_deviations import empirical_rate
-from theory.log_gas_deviations import second_moment_rate
+from theory.large_deviations.log_gas import second_moment_rate
 from theory.mean_field import MeanField
-from theory.meshes import Rectangle
-from theory.panels import BAD, GOOD
-from theory.radial import RadialBall
-from theory.random_matrices import MarchenkoPastur, PenningtonWorah
-from theory.spectrum_estimate import marginal_profile, radial_profile
+from theory.mean_field.disc import Disc
+from theory.mean_field.meshes import Rectangle
+from theory.mean_field.radial import RadialBall
+from theory.plots import configurations, curves, field_plots, limit_curves
+from theory.plots.panels import BAD, GOOD
+from theory.spectral import gram
+from theory.spectral.random_matrices import MarchenkoPastur, PenningtonWorah
+from theory.spectral.spectrum_estimate import marginal_profile, radial_profile
 
 GRID = np.linspace(-4, 4, 61)
 
@@ -232,7 +234,7 @@ def test_vector_export(figures, kind, name):
 
 
 def test_matplotlib_is_loaded_by_figures_alone():
-    code = "import theory, theory.field_plots, theory.limit_curves, theory.configurations, sys; assert 'matplotlib' not in sys.modules"
+    code = "import theory.plots, sys; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

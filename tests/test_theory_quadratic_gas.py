@@ -10,7 +10,7 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from particles import FullSpace, Langevin, Pair, Quadratic, simulate
 from theory.convergence import fit_rate
-from theory.quadratic_gas import Modes, QuadraticGas, relax
+from theory.dynamics.quadratic_gas import Modes, QuadraticGas, relax
 
 GASES = [QuadraticGas(1.3, 0.8, 6.0, 5), QuadraticGas(0.4, 2.0, 1.5, 9, 2), QuadraticGas(2.0, -0.5, 3.0, 4, 3)]
 

@@ -7,12 +7,12 @@ from scipy.optimize import brentq
 from scipy.special import beta as beta_function
 from scipy.special import digamma, gamma
 
-from theory.liouville import DiscLogGas
+from theory.equilibrium.liouville import DiscLogGas
 from theory.mean_field import MeanField
-from theory.meshes import Interval
-from theory.radial import RadialBall, sphere_area
-from theory.radial_gas import radial_gas, tail_bound
-from theory.shell_averages import gauss_in_shells, shell_averages, singular_power, spherical_mean
+from theory.mean_field.meshes import Interval
+from theory.mean_field.radial import RadialBall, sphere_area
+from theory.mean_field.shell_averages import gauss_in_shells, shell_averages, singular_power, spherical_mean
+from theory.mean_field.trapped_gas import radial_gas, tail_bound
 
 
 def riesz(s, strength=1.0):

@@ -7,13 +7,13 @@ import pytest
 from scipy.optimize import minimize
 from scipy.stats import kstest
 
-from theory.cut_laws import JacobiWeight, LaguerreWeight
 from theory.equilibrium import CoulombBall, RieszBall, Semicircle
-from theory.even_weights import FreudWeight, QuarticWell
-from theory.hard_wall import Arcsine, WallBall, WallSphere
-from theory.radial_equilibrium import CoulombEquilibrium, radial_equilibrium
-from theory.riesz_equilibrium import RieszEquilibrium
-from theory.riesz_means import mean_over_sphere
+from theory.equilibrium.cut_laws import JacobiWeight, LaguerreWeight
+from theory.equilibrium.even_weights import FreudWeight, QuarticWell
+from theory.equilibrium.radial_trap import CoulombEquilibrium, radial_equilibrium
+from theory.equilibrium.riesz_means import mean_over_sphere
+from theory.equilibrium.riesz_trap import RieszEquilibrium
+from theory.equilibrium.walls import Arcsine, WallBall, WallSphere
 
 
 def tanh_sinh(cuts):

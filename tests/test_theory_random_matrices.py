@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from theory.gram import effective_dimension
-from theory.random_matrices import MarchenkoPastur, PenningtonWorah, fourier_gram
+from theory.spectral.gram import effective_dimension
+from theory.spectral.random_matrices import MarchenkoPastur, PenningtonWorah, fourier_gram
 
 RATIOS = [0.25, 1.0, 3.0]
 

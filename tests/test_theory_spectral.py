@@ -8,7 +8,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from theory.spectral import Cauchy, Exponential, Gaussian, Isotropic, Laplace, Matern, hyp0f1
+from theory.spectral import Cauchy, Exponential, Gaussian, Isotropic, Laplace, Matern
+from theory.spectral.stationary_kernels import hyp0f1
 
 PAIRS = [Gaussian(0.7), Laplace(1.3), Cauchy(0.9), Exponential(0.6), Matern(0.8, nu=1.5), Matern(1.2, nu=2.5), Matern(0.9, nu=0.8)]
 ISOTROPIC = [pair for pair in PAIRS if isinstance(pair, Isotropic)]

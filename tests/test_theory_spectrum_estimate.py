@@ -7,9 +7,9 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import gaussian_kde, norm
 
-from theory.compact_spectra import Bessel
 from theory.spectral import Gaussian, Matern
-from theory.spectrum_estimate import (
+from theory.spectral.compact_spectra import Bessel
+from theory.spectral.spectrum_estimate import (
     ball_density,
     bandwidth_rule,
     characteristic_function,
@@ -135,7 +135,7 @@ def test_automatic_choice_and_blocks_change_nothing(monkeypatch):
     fast, exact = characteristic_function(w, delta), characteristic_function(w, delta, method="exact")
     np.testing.assert_allclose(fast.value, exact.value, atol=1e-10)
     assert np.isnan(fast.error).all()
-    monkeypatch.setattr("theory.spectrum_estimate._BLOCK", 10_000)
+    monkeypatch.setattr("theory.spectral.spectrum_estimate._BLOCK", 10_000)
     np.testing.assert_allclose(characteristic_function(w, delta[:50], method="exact").value, exact.value[:50], atol=1e-14)
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tests.runs_for_reports import EXACT, LANGEVIN, QUADRATIC, RIESZ, as_dataset, euler, log_gas, riesz_gradient, verdict
-from theory import report, temperature_law
+from theory import report
 from theory.ensembles import sample_circle_gas, sample_log_gas, sample_wall_gas
+from theory.report import temperature_law
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])

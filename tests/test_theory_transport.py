@@ -15,7 +15,7 @@ from scipy.special import ndtri, stdtrit
 from scipy.stats import norm
 from scipy.stats import wasserstein_distance as scipy_w1
 
-from theory.transport import sliced_wasserstein, sliced_wasserstein2, wasserstein, wasserstein2
+from theory.convergence.transport import sliced_wasserstein, sliced_wasserstein2, wasserstein, wasserstein2
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (5, 5), (6, 4), (7, 3)])

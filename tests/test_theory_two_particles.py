@@ -8,11 +8,11 @@ from scipy.integrate import dblquad
 from scipy.special import gammaln
 from scipy.stats import gamma, kstest
 
-from theory.coulomb_line import CoulombLine
-from theory.ginibre import ginibre_energy, ginibre_log_partition
-from theory.hermite import log_gas_energy, log_gas_log_partition
-from theory.two_particles import TwoParticles
-from theory.virial import centre_variance, second_moment, square_sum_law
+from theory.ensembles.coulomb_line import CoulombLine
+from theory.ensembles.ginibre import ginibre_energy, ginibre_log_partition
+from theory.ensembles.hermite import log_gas_energy, log_gas_log_partition
+from theory.ensembles.two_particles import TwoParticles
+from theory.ensembles.virial import centre_variance, second_moment, square_sum_law
 
 BETA, KAPPA, STRENGTH = 2.3, 0.8, 0.9
 

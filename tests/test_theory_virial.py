@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from theory.coulomb_line import CoulombLine
-from theory.ginibre import sample_ginibre
-from theory.hermite import sample_log_gas
-from theory.virial import centre_variance, second_moment, square_sum_law
+from theory.ensembles.coulomb_line import CoulombLine
+from theory.ensembles.ginibre import sample_ginibre
+from theory.ensembles.hermite import sample_log_gas
+from theory.ensembles.virial import centre_variance, second_moment, square_sum_law
 
 
 @pytest.mark.parametrize(("n", "b"), [(2, 0.8), (9, 3.0), (40, 0.2)])

@@ -9,7 +9,7 @@ import pytest
 
 from tests.runs_for_reports import LANGEVIN, QUADRATIC, RIESZ, as_dataset, euler, log_gas, reds, verdict
 from theory import report
-from theory.forces import SHRINK
+from theory.report.forces import SHRINK
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from theory.spectral import Gaussian
-from theory.yaglom import GaussianPair, yaglom_kernel
+from theory.spectral.yaglom import GaussianPair, yaglom_kernel
 
 
 def a_pair(dim, seed):

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
 from theory.arrays import FloatArray, count, finite, numeric, positive
-from theory.transport import Estimate
+from theory.convergence.transport import Estimate
 
 __all__ = ["FreeEnergy", "differential_entropy", "dissipation_residual", "ensemble_free_energy", "pair_energy", "spacing_entropy"]
 

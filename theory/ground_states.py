@@ -25,8 +25,8 @@ from jaxtyping import Float
 from scipy.special import roots_hermite, xlogy
 
 from theory.arrays import FloatArray, count, positive, real
-from theory.orthogonal import jacobi_zeros, laguerre_zeros
-from theory.riesz_means import riesz
+from theory.ensembles.orthogonal import jacobi_zeros, laguerre_zeros
+from theory.equilibrium.riesz_means import riesz
 
 __all__ = [
     "coulomb_line_energy",
