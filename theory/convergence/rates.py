@@ -11,6 +11,7 @@ from scipy.stats import chi2
 from scipy.stats import t as student_t
 
 from theory.arrays import FloatArray, count, finite, generator, positive, real
+from theory.convergence.chains import fraction
 
 __all__ = [
     "BiasVariance",
