@@ -7,7 +7,7 @@ import json
 import numpy as np
 import xarray as xr
 
-from theory import report
+from theory.report import checks
 from theory.report.run import read
 
 QUADRATIC = {"name": "Quadratic", "stiffness": 1.3, "centre": 0.0}
@@ -68,7 +68,7 @@ def reds(table):
 def verdict(dataset, law="second_moment", *, alpha=1e-3, burn_in=0.25, external=None, interaction=None):
     """The row of one law as `report.check` gives it, without the correction for the other laws, which are not computed."""
     run = read(dataset, burn_in, external, interaction)
-    return report._table([report._laws(np.random.default_rng(0))[law](run)], alpha).isel(law=0)
+    return checks._table([checks._laws(np.random.default_rng(0))[law](run)], alpha).isel(law=0)
 
 
 def pair_energy(x, strength, period=None):

@@ -199,12 +199,13 @@ def test_spheres_are_where_the_potential_is_least(name):
         law.density(x)
 
 
-@pytest.mark.parametrize("name", [*RADIAL, *SPHERES])
+FINITE_VARIANCE = {name: pair for name, pair in {**RADIAL, **SPHERES}.items() if pair[0].s < 0.45 * pair[0].dim}  # of the pair energy
+
+
+@pytest.mark.parametrize("name", FINITE_VARIANCE)
 def test_energy_is_that_of_independent_pairs(name):
-    law, external = {**RADIAL, **SPHERES}[name]
+    law, external = FINITE_VARIANCE[name]
     x, y = law.sample(20_000, 1), law.sample(20_000, 2)
-    if law.s > 0.45 * law.dim:
-        pytest.skip("the pair energy has no variance")
     distance = np.linalg.norm(x - y, axis=1)
     distance[distance < 1e-12] = 2 * law.radius if name.startswith("ends") and law.s > 0 else 1e-300  # equal ends: g is 0 for s < 0
     pair = riesz(distance, law.s)

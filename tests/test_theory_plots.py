@@ -26,6 +26,7 @@ from theory.mean_field.disc import Disc
 from theory.mean_field.meshes import Rectangle
 from theory.mean_field.radial import RadialBall
 from theory.plots import configurations, curves, field_plots, limit_curves
+from theory.plots.figures import FIGURES
 from theory.plots.panels import BAD, GOOD
 from theory.spectral import gram
 from theory.spectral.random_matrices import MarchenkoPastur, PenningtonWorah
@@ -169,7 +170,7 @@ def _same(one, other):
 def test_every_figure_has_a_name(figures):
     assert list(figures) == NAMES
     drawn = {figure.attrs["figure"] for figure in figures.values() if "figure" in figure.attrs}
-    assert drawn == set(plots.FIGURES)
+    assert drawn == set(FIGURES)
 
 
 @pytest.mark.parametrize("name", NAMES)
