@@ -36,6 +36,7 @@ from theory.spectral.gram import (
     leverage_scores,
 )
 from theory.spectral.hankel import density_from_kernel, kernel_from_density
+from theory.spectral.low_rank import newton_iterations, newton_residual, nystrom_error
 from theory.spectral.random_matrices import FourierGram, MarchenkoPastur, PenningtonWorah, fourier_gram
 from theory.spectral.spectrum_estimate import (
     Estimate,
@@ -93,6 +94,9 @@ __all__ = [
     "line_density",
     "marginal_profile",
     "mean_variance",
+    "newton_iterations",
+    "newton_residual",
+    "nystrom_error",
     "optimal_positive_parameter",
     "optimal_positive_variance",
     "orthogonal_fourier_covariance",
