@@ -15,7 +15,7 @@ from theory.equilibrium import GaussWigner
 from theory.mean_field import MeanField, stationary
 from theory.mean_field.disc import Disc
 from theory.mean_field.elimination import rates, solve
-from theory.mean_field.meshes import Axis, Rectangle
+from theory.mean_field.meshes import Axis, Interval, Rectangle
 from theory.mean_field.radial import RadialBall
 
 
@@ -702,12 +702,41 @@ def test_slow_convergence_is_reported():
 # Input.
 
 
+MESHES = [Interval(np.linspace(-1, 2, 8)), Rectangle([-1, 0], [2, 1.5], (3, 4)), Disc(1.5, 4, 5), RadialBall(2.0, 6, 3), Circle(9)]
+
+
+@pytest.mark.parametrize("mesh", MESHES, ids=lambda mesh: type(mesh).__name__)
+def test_normalised_cell_values_are_densities_on_every_mesh(mesh):
+    field = MeanField(None, None, 2.0, mesh)
+    values = 40 * np.random.default_rng(4).random(mesh.shape)
+    values.flat[0] = 0.0
+    rho = field.normalised(values)
+    assert np.sum(mesh.volume * rho) == pytest.approx(1, abs=1e-14)
+    np.testing.assert_allclose(rho * values.flat[1], values * rho.flat[1], rtol=1e-14)  # proportional
+    np.testing.assert_array_equal(field.density(rho), rho)
+    with pytest.raises(ValueError, match="normalised"):
+        field.density(values)  # negative control
+
+
+@pytest.mark.parametrize("mesh", MESHES[1:], ids=lambda mesh: type(mesh).__name__)
+def test_edges_and_width_are_those_of_an_interval_alone(mesh):
+    line, field = MeanField(None, None, 2.0, MESHES[0]), MeanField(None, None, 2.0, mesh)
+    assert line.width == pytest.approx(3 / 7)
+    np.testing.assert_array_equal(line.edges, np.linspace(-1, 2, 8))
+    for name in ("edges", "width"):
+        with pytest.raises(AttributeError, match=f"{name} is that of an interval, not of a {type(mesh).__name__}"):
+            getattr(field, name)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: MeanField(None, None, 1.0, [0, 1, 3, 4, 5]), "grid must be"),
-        (lambda: MeanField(None, None, 1.0, [4, 3, 2, 1, 0]), "grid must increase"),
-        (lambda: MeanField(None, None, 1.0, 400), "grid must be at least 4 equally spaced.*400"),
+        (lambda: MeanField(None, None, 1.0, [0, 1, 3, 4, 5]), "edges of equal cells: edges must be"),
+        (lambda: MeanField(None, None, 1.0, [4, 3, 2, 1, 0]), "mesh must be a Mesh or the edges of equal cells: edges must increase"),
+        (lambda: MeanField(None, None, 1.0, 400), "mesh must be a Mesh or the edges.*at least 4.*400"),
+        (lambda: MeanField(None, None, 1.0, "x"), "mesh must be a Mesh or the edges of equal cells: edges must hold real numbers"),
+        (lambda: MeanField(None, None, 1.0, Rectangle), "mesh must be a Mesh or the edges"),
+        (lambda: MeanField(None, None, 1.0, MeanField(None, None, 1.0, np.arange(6))), "mesh must be a Mesh or the edges"),
         (lambda: MeanField(None, None, 0.0, np.arange(6)), "beta must be"),
         (lambda: MeanField(None, lambda r: r**-1.0, 1.0, np.arange(6)), "interaction must be"),
         (lambda: MeanField(None, lambda r: r**-1.5, 1.0, np.arange(6)), "interaction must be"),
@@ -715,7 +744,10 @@ def test_slow_convergence_is_reported():
         (lambda: MeanField(3.0, None, 1.0, np.arange(6)), "external must be a callable or None, got 3.0"),
         (lambda: MeanField(None, "log", 1.0, np.arange(6)), "interaction must be a callable or None, got 'log'"),
         (lambda: MeanField(lambda x: np.ones(7), None, 1.0, np.arange(6)), r"external must return an array .*\(7,\)"),
-        (lambda: MeanField(None, None, 1.0, np.arange(6)).free_energy(np.ones(5)), "mass 5.0"),
+        (
+            lambda: MeanField(None, None, 1.0, np.arange(6)).free_energy(np.ones(5)),
+            r"divide by the mass: field.normalised\(rho\)\), got \(5,\) of mass 5.0",
+        ),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([2, -1, 0, 0, 0], 1.0), "rho must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([0.2] * 5, -1.0), "t must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).evolve([0.2] * 5, 1.0, n_steps=0), "n_steps must be"),
@@ -729,6 +761,12 @@ def test_slow_convergence_is_reported():
         (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary(tol=-1.0), "tol must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary_states([[0.2] * 5], distance=-1.0), "distance must be"),
         (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary_states([]), "starts must hold at least one"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).stationary_states(3), "starts must be a sequence of densities, got 3"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).normalised(np.zeros(5)), "of positive mass, got .* of mass 0.0"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).normalised([2, -1, 1, 1, 1]), "rho must be .* at least 0"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).normalised([1, np.nan, 1, 1, 1]), "rho must be finite"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).normalised(np.full(5, 1e308)), "of mass inf"),
+        (lambda: MeanField(None, None, 1.0, np.arange(6)).normalised(np.ones(4)), r"rho must be of shape \(5,\)"),
         (lambda: MeanField(None, None, 1.0, Rectangle([0, 0], [1, 1], (3, 4))).evolve(np.ones((4, 3)), 1.0), r"shape \(3, 4\)"),
     ],
 )

@@ -8,7 +8,7 @@ from scipy.integrate import dblquad, quad
 
 from theory.mean_field.cell_pairs import radial_moments
 from theory.mean_field.disc import Disc
-from theory.mean_field.meshes import Interval, Rectangle
+from theory.mean_field.meshes import Interval, Mesh, Rectangle
 from theory.mean_field.radial import RadialBall
 
 
@@ -171,6 +171,12 @@ def test_an_interval_takes_functions_of_positions_and_of_coordinates():
             each.convolution(lambda r: r.sum())
 
 
+def test_meshes_are_what_the_solver_asks_for():
+    for mesh in (Interval(np.linspace(-1, 2, 7)), Rectangle([0, 0], [1, 1], (4, 4)), RadialBall(1.0, 4, 2), Disc(1.0, 4, 4)):
+        assert isinstance(mesh, Mesh)
+        assert not isinstance(type(mesh), Mesh)  # a class is no mesh
+
+
 @pytest.mark.parametrize("power", [0.0, 0.5, 0.999])
 def test_radial_moments_of_powers(power):
     radius = np.array([0.2, 3.0])
@@ -201,8 +207,10 @@ def test_interactions_that_no_cell_integrates_are_refused(power):
         (lambda: Rectangle([0, 0], [1, 1], (4, 100)), "at most 20 times longer"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 4)).cell_average(lambda x: x, "V"), r"V must return an array of shape \(16,\)"),
         (lambda: Rectangle([0, 0], [1, 1], (4, 4)).convolution(lambda r: r * np.nan), "interaction must be finite"),
-        (lambda: Interval([0.0, 1.0, 2.0]), "at least 4"),
-        (lambda: Interval([0.0, 1.0, 3.0, 4.0, 5.0]), "equally spaced"),
+        (lambda: Interval([0.0, 1.0, 2.0]), "edges must be at least 4"),
+        (lambda: Interval([0.0, 1.0, 3.0, 4.0, 5.0]), "edges must be .* equally spaced"),
+        (lambda: Interval([3.0, 2.0, 1.0, 0.0]), "edges must increase"),
+        (lambda: Interval("x"), "edges must hold real numbers"),
     ],
 )
 def test_bad_input(call, words):

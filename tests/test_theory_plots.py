@@ -44,7 +44,7 @@ def _close():
 @pytest.fixture(scope="module")
 def dataset():
     """An exact run of the log gas: 3 chains, 60 frames, 20 particles."""
-    omega = np.stack([sample_log_gas(20, 6.0, 1.3, 0.7, seed, 60) for seed in range(3)])
+    omega = np.stack([sample_log_gas(20, 6.0, 1.3, 0.7, seed, size=60) for seed in range(3)])
     gap = np.abs(omega - omega[..., None, :, 0]) + np.eye(20)
     energy = 0.65 * np.mean(omega[..., 0] ** 2, -1) - 0.35 * np.log(gap).sum((-1, -2)) / (20 * 19)
     terms = [{"name": "Quadratic", "stiffness": 1.3}, {"name": "Riesz", "s": 0, "strength": 0.7}]
@@ -466,6 +466,24 @@ def test_flow_figures(flow_dataset):
         plots.plot_flow(flow_dataset.isel(time=[0]))
 
 
+@pytest.mark.parametrize("name", ["plane", "disc"])
+def test_the_dissipation_identity_is_drawn_in_the_plane_too(name):
+    mesh = Rectangle([-3, -3], [3, 3], (24, 24)) if name == "plane" else Disc(3.0, 16, 12)
+    field = MeanField(lambda w: (w**2).sum(-1) / 2, lambda r: 0.2 * r**2, 2.0, mesh)
+    record = field.flow(field.normalised(np.exp(-np.square(field.x - 0.5).sum(-1))), np.linspace(0, 1, 41), tol=1e-5)
+    found = field_plots.flow(field, record)
+    np.testing.assert_array_equal(found["dissipation"], record.dissipation)
+    assert set(found.dims) == {"t"}  # densities of the plane are left to density_map
+    left, right = plots.plot_dissipation(found).axes
+    np.testing.assert_array_equal(left.lines[0].get_xydata(), np.transpose([record.t, record.dissipation]))
+    assert np.abs(right.lines[1].get_ydata()).max() < 2e-3
+    wrong = field_plots.flow(field, record._replace(dissipation=1.2 * record.dissipation))  # negative control
+    assert np.abs(plots.plot_dissipation(wrong).axes[1].lines[1].get_ydata()).max() > 0.1
+    for picture in (plots.plot_flow, plots.plot_snapshots, plots.draw):
+        with pytest.raises(ValueError, match="in the plane: density_map"):
+            picture(found)
+
+
 def test_free_energy_figure(flow_dataset):
     t, values = flow_dataset["t"], flow_dataset["free_energy"]
     minimum = float(values.min()) - 1e-3
@@ -568,11 +586,92 @@ def test_bad_input_is_named(call, message):
         call()
 
 
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda run, table: plots.plot_check(run), r"check must be what check returns, got Dataset of \['omega', 'energy'\]"),
+        (lambda run, table: plots.plot_check(np.ones(3)), "check must be what check returns, got ndarray"),
+        (lambda run, table: plots.plot_mixing(run), "check must be what check returns"),
+        (lambda run, table: plots.plot_mixing(None), "check must be what check returns, got NoneType"),
+        (lambda run, table: plots.plot_second_moment(table, run), r"dataset must hold omega \(chain, step, particle, dim\)"),
+        (lambda run, table: plots.plot_second_moment(run, run), "check must be what check returns"),
+        (lambda run, table: plots.plot_second_moment(run["omega"], table), "dataset must hold omega .*, got DataArray"),
+        (lambda run, table: plots.plot_second_moment(run.isel(dim=0), table), "dataset must hold omega"),
+        (lambda run, table: plots.plot_energy(table, run), r"dataset must hold energy \(chain, step\)"),
+        (lambda run, table: plots.plot_energy(run["energy"].values, table), "dataset must hold energy .*, got ndarray"),
+        (lambda run, table: plots.plot_energy(run, {}), "check must be what check returns, got dict"),
+        (lambda run, table: curves.across([1, 2], [table, run], "energy", x_name="h"), r"tables\[1\] must be what check returns"),
+        (lambda run, table: curves.across([1], table, "energy", x_name="h"), "tables must be a Sequence, got Dataset"),
+        (lambda run, table: curves.across([1], [3], "energy", x_name="h"), r"tables\[0\] must be what check returns, got int"),
+    ],
+)
+def test_runs_and_tables_are_not_mixed_up(dataset, table, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(dataset, table)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda field, states: field_plots.flow(3, None), "field must be a MeanField, got int"),
+        (lambda field, states: field_plots.flow(field, states[0]), "record must be a Flow, got Stationary"),
+        (lambda field, states: field_plots.states(states, field), "found must hold at least one Stationary in a Sequence, got MeanField"),
+        (lambda field, states: field_plots.states(3, states), "field must be a MeanField, got int"),
+        (lambda field, states: field_plots.states(field, [states]), "found must hold at least one Stationary in a Sequence, got list"),
+        (lambda field, states: field_plots.states(field, states[0]), "found must hold at least one Stationary"),
+        (lambda field, states: field_plots.density_map(3, states), "field must be a MeanField, got int"),
+        (
+            lambda field, states: field_plots.bifurcation([1.0], states[:1], np.sum, x_name="a", y_name="b"),
+            r"found\[0\] must hold Sequence of Stationary",
+        ),
+        (lambda field, states: field_plots.bifurcation([1.0], 3, np.sum, x_name="a", y_name="b"), "found must hold .*, got int"),
+        (
+            lambda field, states: field_plots.bifurcation([1.0], [[3]], np.sum, x_name="a", y_name="b"),
+            r"found\[0\] must hold Sequence of Stationary, got int",
+        ),
+        (lambda field, states: field_plots.bifurcation([1.0], [states], 3, x_name="a", y_name="b"), "order must be a Callable, got int"),
+        (
+            lambda field, states: field_plots.bifurcation([1.0], [states], np.sqrt, x_name="a", y_name="b"),
+            "order must be a real number, got array",
+        ),
+        (lambda field, states: curves.quantiles([1.0], Semicircle(1.0, 1.0)), "quantile must be a Callable, got Semicircle"),
+        (
+            lambda field, states: curves.gram_spectrum(np.ones(3), Semicircle(1.0, 1.0)),
+            "law must be a MarchenkoPastur or PenningtonWorah, got Semicircle",
+        ),
+        (lambda field, states: curves.alignment([1.0]), "found must hold at least one LabelAlignment in a Mapping, got list"),
+        (
+            lambda field, states: curves.alignment(gram.label_alignment(np.eye(2), [1, 2])),
+            "found must hold at least one LabelAlignment in a Mapping, got LabelAlignment",
+        ),
+        (lambda field, states: limit_curves.coupling({"a": 3}), "runs must hold at least one Coupled in a Mapping, got int"),
+        (lambda field, states: limit_curves.coupling(_coupled(4)), "runs must hold at least one Coupled in a Mapping, got Coupled"),
+        (lambda field, states: limit_curves.rate([1.0, 2.0], [2.0, 1.0], fit=3), "fit must be a Rate, got int"),
+        (
+            lambda field, states: limit_curves.errors([1.0], np.ones((1, 5)), 0.0, laws={"variance": 3}, x_name="h"),
+            "laws must hold Mapping of Callable, got int",
+        ),
+        (
+            lambda field, states: limit_curves.large_deviation([1.0], [0.0], [1.0], [[1]], 10, [1.0]),
+            "speed must be a Mapping, got list",
+        ),
+    ],
+)
+def test_what_is_of_another_kind_is_named(field, found, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(field, found)
+
+
 def test_meshes_without_a_picture_are_named():
     plane = MeanField(lambda w: w[..., 0] ** 2, None, 2.0, Rectangle([-1, -1], [1, 1], (4, 4)))
     line = MeanField(lambda x: x**2, None, 2.0, GRID)
-    with pytest.raises(ValueError, match="on a line or along the radius"):
-        field_plots.flow(plane, plane.flow(np.full((4, 4), 0.25), [0.1]))
+    record = plane.flow(np.full((4, 4), 0.25), [0.1])
+    with pytest.raises(ValueError, match=r"on a line or along the radius.*in the plane: density_map"):
+        field_plots.flow(plane, record, particles=np.ones((1, 2, 3, 2)))
+    with pytest.raises(ValueError, match=r"on a line or along the radius.*in the plane: density_map"):
+        field_plots.states(plane, [plane.stationary()])
+    with pytest.raises(ValueError, match=r"record must be a flow of field, with cells of shape \(60,\), got \(4, 4\)"):
+        field_plots.flow(line, record)
     with pytest.raises(ValueError, match="density in the plane"):
         field_plots.density_map(line, line.stationary().rho)
     with pytest.raises(ValueError, match=r"particles must be \(particle, 2\)"):

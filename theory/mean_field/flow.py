@@ -29,6 +29,9 @@ SHORTEST = 1e-12  # adaptive step, in units of the whole time
 class Flow(NamedTuple):
     """Densities along a run, and the free energy at each of its steps.
 
+    `theory.free_energy.dissipation_residual` tests dF/dt = -D on the steps; `theory.plots.flow` makes of a run what `plot_flow`,
+    `plot_snapshots` and `plot_dissipation` draw.
+
     Attributes
     ----------
     times

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.fft
@@ -51,6 +51,7 @@ class Convolution(Protocol):
         """The same as a matrix (cell, cell), symmetric once its rows are multiplied by the volumes."""
 
 
+@runtime_checkable
 class Mesh(Protocol):
     """What `MeanField` knows of a mesh.
 
@@ -100,14 +101,14 @@ class Interval:
     """
 
     def __init__(self, edges: ArrayLike):
-        edges = finite(edges, "grid")
+        edges = finite(edges, "edges")
         if edges.ndim != 1 or len(edges) < 4:
-            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges.ravel()[:3]}...")
+            raise ValueError(f"edges must be at least 4, equally spaced and increasing, got shape {edges.shape}: {edges.ravel()[:3]}...")
         width = float(edges[-1] - edges[0]) / (len(edges) - 1)
         if width <= 0:
-            raise ValueError(f"grid must increase, got {edges[0]} to {edges[-1]}")
+            raise ValueError(f"edges must increase, got {edges[0]} to {edges[-1]}")
         if not np.allclose(np.diff(edges), width, rtol=1e-8, atol=0):
-            raise ValueError(f"grid must be at least 4 equally spaced increasing edges, got shape {edges.shape}: {edges.ravel()[:3]}...")
+            raise ValueError(f"edges must be at least 4, equally spaced and increasing, got shape {edges.shape}: {edges.ravel()[:3]}...")
         self.edges, self.width = edges, width
         self.shape = (len(edges) - 1,)
         self.centres = (edges[1:] + edges[:-1]) / 2

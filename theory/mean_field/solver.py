@@ -47,8 +47,12 @@ class MeanField:
         Averages of V over the cells, (shape).
     interaction
         g, as given.
+    mesh
+        The cells: `mesh.volume`, `mesh.integral(values)`, `mesh.centres`; an `Interval` where edges were given.
     x
         Centres of the cells.
+    edges, width
+        Of the cells of an interval; AttributeError on other meshes.
 
     Raises
     ------
@@ -62,7 +66,7 @@ class MeanField:
             if function is not None and not callable(function):
                 raise ValueError(f"{name} must be a callable or None, got {function!r}")
         self.beta = positive(beta, "beta")
-        self.mesh = _mesh(mesh)
+        self.mesh: Any = _mesh(mesh)
         self.external = np.zeros(self.mesh.shape) if external is None else self.cell_average(external, "external")
         self.interaction = interaction
         self.convolution: Convolution | None = None if interaction is None else self.mesh.convolution(interaction)
@@ -77,12 +81,12 @@ class MeanField:
     @property
     def edges(self) -> FloatArray:
         """Edges (cell + 1,) of an interval."""
-        return self.mesh.edges
+        return self._interval("edges").edges
 
     @property
     def width(self) -> float:
         """Width of the cells of an interval."""
-        return self.mesh.width
+        return self._interval("width").width
 
     def cell_average(self, function: Function, name: str = "function") -> FloatArray:
         """Averages (shape) of a callable over the cells."""
@@ -144,10 +148,13 @@ class MeanField:
     ) -> Flow:
         """The densities at increasing times from rho at time 0, with free energy and dissipation at every step.
 
+        `theory.free_energy.dissipation_residual` tests dF/dt = -D on the result; `theory.plots.flow` makes of it what `plot_flow`,
+        `plot_snapshots` and `plot_dissipation` draw.
+
         Parameters
         ----------
         rho
-            Density (shape) of mass 1, at least 0.
+            Density (shape) of mass 1, at least 0: see `normalised`.
         times
             (n,), at least 0 and increasing.
         tol
@@ -199,9 +206,13 @@ class MeanField:
 
         Raises
         ------
+        ValueError
+            If starts are not densities of mass 1 (`normalised`), at least one.
         RuntimeError
             If a start does not lead to a solution; the message says which and how far it came.
         """
+        if not np.iterable(starts):
+            raise ValueError(f"starts must be a sequence of densities, got {starts!r}")
         return stationary.states(self, [self.potential(start) for start in starts], tol, n_iterations, distance)
 
     def stability(self, rho: ArrayLike) -> float:
@@ -212,17 +223,38 @@ class MeanField:
         """
         return stationary.stability(self, self.density(rho))
 
+    def _interval(self, name: str) -> Interval:
+        """The mesh; AttributeError unless it is an interval."""
+        if not isinstance(self.mesh, Interval):
+            raise AttributeError(f"{name} is that of an interval, not of a {type(self.mesh).__name__}: see mesh.volume and normalised")
+        return self.mesh
+
     def _stiffness(self) -> FloatArray:
         """Rise (shape) of g * rho per rise of rho where it changes sign from each cell to the next; 0 where g attracts such changes."""
         sign = 1.0 - 2 * (np.indices(self.mesh.shape).sum(0) % 2)
         return np.maximum(sign * self.convolve(sign), 0)
+
+    def normalised(self, rho: ArrayLike) -> FloatArray:
+        """Cell values (shape), at least 0, over their mass: a density, on every mesh.
+
+        Raises
+        ------
+        ValueError
+            If they have another shape, are negative or not finite, or their mass is 0 or not a finite number.
+        """
+        rho = finite(rho, "rho")
+        mass = self.mesh.integral(rho) if rho.shape == self.mesh.shape else np.nan
+        if (rho < 0).any() or not 0 < mass < np.inf:
+            raise ValueError(f"rho must be of shape {self.mesh.shape}, at least 0 and of positive mass, got {rho.shape} of mass {mass}")
+        return rho / mass
 
     def density(self, rho: ArrayLike) -> FloatArray:
         """rho as an array (shape); ValueError unless it is at least 0 and has mass 1."""
         rho = finite(rho, "rho")
         mass = self.mesh.integral(rho) if rho.shape == self.mesh.shape else float(rho.sum())
         if rho.shape != self.mesh.shape or (rho < 0).any() or abs(mass - 1) > 1e-6:
-            raise ValueError(f"rho must be of shape {self.mesh.shape}, at least 0 and of mass 1, got {rho.shape} of mass {mass}")
+            words = f"rho must be of shape {self.mesh.shape}, at least 0 and of mass 1 (divide by the mass: field.normalised(rho))"
+            raise ValueError(f"{words}, got {rho.shape} of mass {mass}")
         return rho
 
     def gibbs(self, u: FloatArray) -> FloatArray:
@@ -250,6 +282,11 @@ class MeanField:
             return float(sum(np.sum(np.where(flux == 0, 0.0, -flux * rise)) for flux, rise in losses))
 
 
-def _mesh(mesh: Any) -> Any:
+def _mesh(mesh: Mesh | ArrayLike) -> Mesh:
     """A mesh as it is; anything else as the edges of an interval."""
-    return mesh if hasattr(mesh, "convolution") else Interval(mesh)
+    if isinstance(mesh, Mesh):
+        return mesh
+    try:
+        return Interval(mesh)
+    except ValueError as error:
+        raise ValueError(f"mesh must be a Mesh or the edges of equal cells: {error}") from None

@@ -11,7 +11,8 @@ from scipy.spatial import Delaunay, Voronoi
 
 from theory.arrays import FloatArray, finite, positive
 from theory.plots.curves import named
-from theory.plots.panels import COLOURS, axes, legend, require
+from theory.plots.inputs import require
+from theory.plots.panels import COLOURS, axes, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

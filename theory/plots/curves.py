@@ -15,9 +15,11 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from theory.arrays import FloatArray, count, finite, numeric
+from theory.plots.inputs import held, instance, of_check
 from theory.report import density_laws
 from theory.report.run import NotApplicable, Potential, read
 from theory.spectral.gram import LabelAlignment
+from theory.spectral.random_matrices import MarchenkoPastur, PenningtonWorah
 
 __all__ = [
     "Atom",
@@ -144,7 +146,11 @@ def cumulative(samples: ArrayLike, x: ArrayLike, cdf: ArrayLike, *, x_name: str 
 
 
 def quantiles(x: ArrayLike, quantile: Callable[[FloatArray], ArrayLike]) -> xr.Dataset:
-    """Sorted points x (n,) or (n, 1) on the line, as of a ground state, against the law's quantiles of (k - 1/2)/n: on the diagonal."""
+    """Sorted points x (n,) or (n, 1) on the line, as of a ground state, against the law's quantiles of (k - 1/2)/n: on the diagonal.
+
+    ValueError if x are not on the line, or quantile is no callable that returns as many finite numbers as it gets, in order.
+    """
+    instance(quantile, Callable, "quantile")
     points = finite(x, "x")
     if points.ndim not in (1, 2) or points.size != len(points):
         raise ValueError(f"x must be points on the line, (n,) or (n, 1), got shape {points.shape}")
@@ -192,9 +198,13 @@ def density_deciles(
 def across(parameter: ArrayLike, tables: Sequence[xr.Dataset], law: str, *, x_name: str, scale: Scale = "linear") -> xr.Dataset:
     """One law of `report.check` in several runs, measured beside predicted, as the wall atom against the step size.
 
-    The band is twice what the law allows for. ValueError if a table lacks the law, or there are not as many as parameters.
+    The band is twice what the law allows for. ValueError if a table lacks the law, one is not what check returns, or
+    there are not as many as parameters.
     """
     x = axis(parameter, "parameter")
+    instance(tables, Sequence, "tables")
+    for k, table in enumerate(tables):
+        of_check(table, f"tables[{k}]")
     if len(tables) != len(x) or any(law not in table["law"].values for table in tables):
         raise ValueError(
             f"tables must be {len(x)} results of check that hold {law!r}, got {[list(table['law'].values) for table in tables]}"
@@ -208,7 +218,9 @@ def across(parameter: ArrayLike, tables: Sequence[xr.Dataset], law: str, *, x_na
     return compared(x[order], measured, error=error, law=predicted, band=ends, x_name=x_name, y_name=law.replace("_", " "), scale=scale)
 
 
-def gram_spectrum(eigenvalues: ArrayLike, law: Any, *, bins: int = 60, scale: Literal["linear", "semilogy"] = "linear") -> xr.Dataset:
+def gram_spectrum(
+    eigenvalues: ArrayLike, law: MarchenkoPastur | PenningtonWorah, *, bins: int = 60, scale: Literal["linear", "semilogy"] = "linear"
+) -> xr.Dataset:
     """Eigenvalues (matrix, n) or (n,) beside `MarchenkoPastur` or `PenningtonWorah`; those that are zero are the atom.
 
     Densities have mass 1 - atom; eigenvalues beyond 1.15 times the law's upper edge (a mean of the features adds one) are left out.
@@ -216,7 +228,8 @@ def gram_spectrum(eigenvalues: ArrayLike, law: Any, *, bins: int = 60, scale: Li
     values = np.atleast_2d(finite(eigenvalues, "eigenvalues"))
     if values.ndim != 2 or not values.size or values.max() <= 0:
         raise ValueError(f"eigenvalues must be (matrix, n), some positive, got shape {values.shape}")
-    edge = float(law.edges[1] if hasattr(law, "edges") else law.edge)
+    instance(law, (MarchenkoPastur, PenningtonWorah), "law")
+    edge = float(law.edges[1] if isinstance(law, MarchenkoPastur) else law.edge)
     edges = np.linspace(0.0, 1.15 * edge, count(bins, "bins") + 1)
     zero = values <= ZERO * values.max()
     filled = [np.histogram(row[~none], edges)[0] / row.size / np.diff(edges) for row, none in zip(values, zero)]
@@ -230,8 +243,7 @@ def gram_spectrum(eigenvalues: ArrayLike, law: Any, *, bins: int = 60, scale: Li
 
 def alignment(found: Mapping[str, LabelAlignment]) -> xr.Dataset:
     """Share of the labels in the leading eigenvectors of each Gram matrix, all of one size; labels at random lie on the diagonal."""
-    if not found:
-        raise ValueError("found must hold at least one LabelAlignment, got none")
+    held(found, Mapping, LabelAlignment, "found")
     size = {int(one.rank[-1]) for one in found.values()}
     if len(size) > 1:
         raise ValueError(f"found must come from Gram matrices of one size, got {sorted(size)}")

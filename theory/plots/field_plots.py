@@ -12,13 +12,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from theory.arrays import FloatArray, finite
+from theory.arrays import FloatArray, finite, real
 from theory.free_energy import dissipation_residual
 from theory.mean_field.flow import Flow
 from theory.mean_field.solver import MeanField
 from theory.mean_field.stationary import Stationary
 from theory.plots.curves import named
-from theory.plots.panels import BAD, COLOURS, DASHES, GOOD, axes, cells, label, legend, panels, require
+from theory.plots.inputs import held, instance, require
+from theory.plots.panels import BAD, COLOURS, DASHES, GOOD, axes, cells, label, legend, panels
 from theory.spectral.spectrum_estimate import marginal_profile, radial_profile
 
 if TYPE_CHECKING:
@@ -42,24 +43,31 @@ MARGINAL = 1e-9  # stability below which a state is not called stable
 
 
 def flow(field: MeanField, record: Flow, *, particles: ArrayLike | None = None, bins: int = 40) -> xr.Dataset:
-    """What `MeanField.flow` recorded on a line or along the radius; `particles` (time, chain, particle, dim) at the same times.
+    """What `MeanField.flow` recorded; on a line or along the radius with `particles` (time, chain, particle, dim) at the same times.
 
     `residual` is F(t) - F(0) + int D, 0 up to the rule's error; NaN where D is infinite (empty cells) or there are fewer than three steps.
+    In the plane the Dataset holds these numbers of the steps, for `plot_dissipation`, without the densities, which `density_map` draws.
+
+    Raises
+    ------
+    ValueError
+        If field is no `MeanField`, record none of its flows, or particles have another shape or are given in the plane.
     """
-    edges = _edges(field)
+    instance(field, MeanField, "field")
+    instance(record, Flow, "record")
+    if record.rho.shape[1:] != field.mesh.shape:
+        raise ValueError(f"record must be a flow of field, with cells of shape {field.mesh.shape}, got {record.rho.shape[1:]}")
     known = len(record.t) > 2 and bool(np.isfinite(record.dissipation).all())
     residual = dissipation_residual(record.t, record.free_energy, record.dissipation) if known else np.full(record.t.shape, np.nan)
     variables: dict[str, Any] = {
-        "density": (("time", "cell"), record.rho, named("density")),
         "free_energy": ("t", record.free_energy, named("free energy")),
         "dissipation": ("t", record.dissipation, named("dissipation")),
         "residual": ("t", residual, named("free energy less what was dissipated")),
     }
-    coords: dict[str, Any] = {
-        "time": ("time", record.times, named("time")),
-        "t": ("t", record.t, named("time")),
-        "edge": ("edge", edges, named("radius" if _radial(field) else "position")),
-    }
+    coords: dict[str, Any] = {"t": ("t", record.t, named("time"))}
+    if len(field.mesh.shape) == 1:
+        variables["density"] = (("time", "cell"), record.rho, named("density"))
+        coords |= {"time": ("time", record.times, named("time")), "edge": _edges(field)}
     if particles is not None:
         coords["bin_edge"], profile, error = _profiles(field, finite(particles, "particles"), len(record.times), bins)
         variables |= {"particles": (("time", "bin"), profile, named("density")), "particles_error": (("time", "bin"), error)}
@@ -67,24 +75,30 @@ def flow(field: MeanField, record: Flow, *, particles: ArrayLike | None = None, 
 
 
 def states(field: MeanField, found: Sequence[Stationary]) -> xr.Dataset:
-    """Stationary states on a line or along the radius, as `MeanField.stationary_states` gives them."""
-    if not found:
-        raise ValueError("found must hold at least one Stationary, got none")
+    """Stationary states on a line or along the radius, as `MeanField.stationary_states` gives them; ValueError for anything else."""
+    held(found, Sequence, Stationary, "found")
+    instance(field, MeanField, "field")
     columns = {name: np.array([_number(getattr(state, name)) for state in found]) for name in ("free_energy", "stability", "residual")}
     variables: dict[str, Any] = {name: ("state", values, named(name.replace("_", " "))) for name, values in columns.items()}
     variables["density"] = (("state", "cell"), np.array([state.rho for state in found]), named("density"))
-    edge = ("edge", _edges(field), named("radius" if _radial(field) else "position"))
-    return xr.Dataset(variables, {"edge": edge}, {"figure": "states"})
+    return xr.Dataset(variables, {"edge": _edges(field)}, {"figure": "states"})
 
 
 def bifurcation(
     control: ArrayLike, found: Sequence[Sequence[Stationary]], order: Callable[[FloatArray], float], *, x_name: str, y_name: str
 ) -> xr.Dataset:
-    """An order parameter of the stationary states found at each value of a control parameter, such as beta, with their stability."""
+    """An order parameter of the stationary states found at each value of a control parameter, such as beta, with their stability.
+
+    `order` takes a density (shape) and returns a number. ValueError if anything has another form, or there is no state at all.
+    """
     values = finite(control, "control")
+    instance(order, Callable, "order")
+    held(found, Sequence, Sequence, "found")
+    for k, group in enumerate(found):
+        held(group, Sequence, Stationary, f"found[{k}]", least=0)
     if values.ndim != 1 or len(found) != len(values) or not any(len(group) for group in found):
         raise ValueError(f"found must hold the states at each of {values.shape} values of control, got {len(found)} groups")
-    rows = [(value, order(s.rho), _number(s.stability), s.free_energy) for value, group in zip(values, found) for s in group]
+    rows = [(value, real(order(s.rho), "order"), _number(s.stability), s.free_energy) for value, group in zip(values, found) for s in group]
     columns = dict(zip((x_name, y_name, "stability", "free energy"), np.transpose(rows)))
     keys = ("control", "order", "stability", "free_energy")
     variables = {key: ("point", column, named(name)) for key, (name, column) in zip(keys, columns.items())}
@@ -92,7 +106,8 @@ def bifurcation(
 
 
 def density_map(field: MeanField, rho: ArrayLike, *, particles: ArrayLike | None = None) -> xr.Dataset:
-    """A density on a rectangle or a disc, and particles (particle, 2) to set beside it."""
+    """A density on a rectangle or a disc, and particles (particle, 2) to set beside it; ValueError off the plane."""
+    instance(field, MeanField, "field")
     rho = field.density(rho)
     if rho.ndim != 2:
         raise ValueError(f"rho must be a density in the plane, got shape {rho.shape}")
@@ -111,8 +126,8 @@ def density_map(field: MeanField, rho: ArrayLike, *, particles: ArrayLike | None
 
 
 def plot_flow(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """The density in space and time, times as cells around those saved; needs two of them."""
-    require(dataset, "flow")
+    """The density in space and time, times as cells around those saved; needs two of them, and no plane."""
+    _require_line(dataset)
     time, edges = dataset["time"].values, dataset["edge"].values
     if len(time) < 2:
         raise ValueError(f"dataset must hold at least two times, got {len(time)}")
@@ -127,8 +142,8 @@ def plot_flow(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_snapshots(dataset: xr.Dataset, *, number: int = 4, ax: Axes | None = None) -> Axes:
-    """Densities at up to `number` times spread over the run, over the particles' histograms with two standard errors."""
-    require(dataset, "flow")
+    """Densities at up to `number` times spread over the run, over the particles' histograms with two standard errors; not in the plane."""
+    _require_line(dataset)
     ax = axes(ax)
     edges, chosen = dataset["edge"].values, np.unique(np.linspace(0, dataset.sizes["time"] - 1, number).astype(int))
     for k, index in enumerate(chosen):
@@ -216,11 +231,18 @@ def _radial(field: MeanField) -> bool:
     return hasattr(field.mesh, "inner")
 
 
-def _edges(field: MeanField) -> FloatArray:
-    """Edges of the cells on a line or along the radius; ValueError in the plane."""
+def _require_line(dataset: xr.Dataset) -> None:
+    """ValueError unless the Dataset is that of a flow on a line or along the radius."""
+    require(dataset, "flow")
+    if "edge" not in dataset.coords:
+        raise ValueError("dataset must be a flow on a line or along the radius; in the plane: density_map, plot_dissipation")
+
+
+def _edges(field: MeanField) -> tuple[str, FloatArray, dict[str, str]]:
+    """The coordinate of edges of the cells on a line or along the radius; ValueError in the plane."""
     if len(field.mesh.shape) != 1:
         raise ValueError(f"field must live on a line or along the radius, got cells of shape {field.mesh.shape}; in the plane: density_map")
-    return field.mesh.edges
+    return "edge", field.mesh.edges, named("radius" if _radial(field) else "position")
 
 
 def _corners(mesh: Any) -> tuple[FloatArray, FloatArray]:
@@ -237,7 +259,8 @@ def _profiles(field: MeanField, particles: FloatArray, times: int, bins: int) ->
     """Edges of `bins` cells, and the particles' densities and their errors in them, (time, bin)."""
     if particles.ndim != 4 or len(particles) != times:
         raise ValueError(f"particles must be (time, chain, particle, dim) at {times} times, got {particles.shape}")
-    edges = np.linspace(field.mesh.edges[0], field.mesh.edges[-1], bins + 1)
+    _, ends, _ = _edges(field)
+    edges = np.linspace(ends[0], ends[-1], bins + 1)
     found = [radial_profile(x, edges) if _radial(field) else marginal_profile(x, edges, 0) for x in particles]
     return edges, np.array([one.value for one in found]), np.array([one.error for one in found])
 

@@ -17,6 +17,7 @@ from theory.arrays import finite
 from theory.plots import curves
 from theory.plots.configurations import plot_configuration
 from theory.plots.field_plots import plot_bifurcation, plot_density_map, plot_dissipation, plot_flow, plot_snapshots, plot_states
+from theory.plots.inputs import is_table, of_check, recorded
 from theory.plots.panels import BAD, COLOURS, GOOD, axes, legend, plot_compared, plot_histogram
 from theory.report.checks import ESS_LIMIT
 from theory.report.course_laws import R_HAT_LIMIT
@@ -64,7 +65,7 @@ def draw(dataset: xr.Dataset, *, ax: Any = None) -> Any:
     ValueError
         If it is the Dataset of no figure.
     """
-    if isinstance(dataset, xr.Dataset) and "law" in dataset.dims and "passed" in dataset:
+    if is_table(dataset):
         return plot_check(dataset, ax=ax)
     figure = dataset.attrs.get("figure") if isinstance(dataset, xr.Dataset) else type(dataset).__name__
     if figure not in FIGURES:
@@ -97,8 +98,12 @@ def plot_free_energy(t: ArrayLike, free_energy: ArrayLike, *, minimum: float | N
 
 
 def plot_second_moment(dataset: xr.Dataset, check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """(1/N) sum |omega|^2 of each chain over the steps, with the predicted value of `check`, or a title that the law did not apply."""
-    return _course((dataset["omega"] ** 2).sum("dim").mean("particle"), check, "second_moment", r"mean of $|\omega|^2$", ax)
+    """(1/N) sum |omega|^2 of each chain over the steps, with the predicted value of `check`, or a title that the law did not apply.
+
+    ValueError unless dataset holds omega (chain, step, particle, dim) and check is what `report.check` returns.
+    """
+    omega = recorded(dataset, "omega", ("chain", "step", "particle", "dim"))
+    return _course((omega**2).sum("dim").mean("particle"), check, "second_moment", r"mean of $|\omega|^2$", ax)
 
 
 def plot_energy(dataset: xr.Dataset, check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
@@ -107,18 +112,18 @@ def plot_energy(dataset: xr.Dataset, check: xr.Dataset, *, ax: Axes | None = Non
     Raises
     ------
     ValueError
-        If no energy was recorded.
+        If no energy was recorded, or check is not what `report.check` returns.
     """
-    if "energy" not in dataset:
-        raise ValueError(f"dataset must hold energy (chain, step), got {list(dataset.data_vars)}")
-    return _course(dataset["energy"], check, "energy", "energy $H_N$", ax)
+    return _course(recorded(dataset, "energy", ("chain", "step")), check, "energy", "energy $H_N$", ax)
 
 
 def plot_check(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Deviation of every law in units of its error, a bar that ends in a dot, or in a cross where the law failed; p-values on the right.
 
     Rules without statistics have a dot or a cross at 0. The p-value is followed by the one corrected for the number of laws.
+    ValueError unless check is what `report.check` returns.
     """
+    of_check(check, "check")
     names = [str(name) for name in check["law"].values]
     ax = axes(ax, size=(6.5, 1.3 + 0.28 * len(names)))
     passed = check["passed"].values.astype(bool)
@@ -143,7 +148,11 @@ def plot_check(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """Split R-hat of each quantity of `check` against its effective sample size; the shaded parts are those of chains not mixed."""
+    """Split R-hat of each quantity of `check` against its effective sample size; the shaded parts are those of chains not mixed.
+
+    ValueError unless check is what `report.check` returns.
+    """
+    of_check(check, "check")
     ax = axes(ax)
     known = [name for name in check["quantity"].values if np.isfinite(check.sel(quantity=name)["r_hat"])]
     for k, name in enumerate(known):
@@ -167,6 +176,7 @@ def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
 
 def _course(series: xr.DataArray, check: xr.Dataset, law: str, name: str, ax: Axes | None) -> Axes:
     """A series (chain, step) of every chain, with the prediction of a law and two of its uncertainties."""
+    of_check(check, "check")
     ax = axes(ax)
     for k, chain in enumerate(series.transpose("chain", "step").values):
         ax.plot(series["step"], chain, color=COLOURS[k % len(COLOURS)], lw=0.7, alpha=0.7)

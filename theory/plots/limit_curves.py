@@ -14,6 +14,7 @@ from theory.convergence.coupling import Coupled
 from theory.convergence.rates import Rate, bias_variance, fit_rate
 from theory.large_deviations.empirical_measure import empirical_rate
 from theory.plots.curves import axis, compared, mean_error
+from theory.plots.inputs import held, instance
 
 __all__ = ["concentration", "coupling", "errors", "large_deviation", "rate"]
 
@@ -36,6 +37,7 @@ def large_deviation(
     bound. `finite_size` (series, m), for example -log of `Fluctuations.tail` over N, is drawn in the series' colours.
     """
     points = axis(value, "value")
+    instance(speed, Mapping, "speed")
     seen = np.asarray(seen)
     if seen.shape != (len(speed), len(points)) or seen.dtype.kind not in "iu":
         raise ValueError(f"seen must be counts of shape {(len(speed), len(points))}, got dtype {seen.dtype} and shape {seen.shape}")
@@ -81,6 +83,7 @@ def rate(
     """
     n, values = axis(n, "n", True), finite(error, "error")
     fit = fit_rate(n, values) if fit is None else fit
+    instance(fit, Rate, "fit")
     logs = np.log(values.reshape(len(n), -1))
     repeats = logs.shape[1]
     half = 2 * logs.std(1, ddof=1) / np.sqrt(repeats) if repeats > 1 else np.full(len(n), np.nan)
@@ -115,7 +118,8 @@ def errors(
         raise ValueError(f"estimates must be (h, replicate) for {len(h)} h, got {values.shape}")
     parts = bias_variance(values.T, truth)
     series = ("squared bias", "variance", "mean squared error")
-    laws = {} if laws is None else dict(laws)
+    laws = {} if laws is None else laws
+    held(laws, Mapping, Callable, "laws", least=0)
     if not set(laws) <= set(series):
         raise ValueError(f"laws must be among {series}, got {list(laws)}")
     size = np.abs(parts.bias) + np.array([-2.0, 2.0])[:, None] * parts.bias_error  # ends of |bias|, squared below
@@ -129,8 +133,7 @@ def errors(
 
 def coupling(runs: Mapping[str, Coupled], *, law: ArrayLike | None = None) -> xr.Dataset:
     """Mean squared distance of coupled particles in time, (1/N) sum |X - Y|^2, a series for each run; `law` (time,) or (run, time)."""
-    if not runs:
-        raise ValueError("runs must hold at least one Coupled, got none")
+    held(runs, Mapping, Coupled, "runs")
     distance, error = np.moveaxis(np.array([mean_error(run.distance) for run in runs.values()]), 1, 0)
     labels: dict[str, Any] = {"series": tuple(runs), "curves": ("theory",) if law is None or np.ndim(law) < 2 else tuple(runs)}
     names: dict[str, Any] = {"x_name": "time", "y_name": "mean squared distance"}

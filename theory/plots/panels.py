@@ -12,11 +12,12 @@ import numpy as np
 import xarray as xr
 
 from theory.arrays import FloatArray
+from theory.plots.inputs import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["BAD", "COLOURS", "GOOD", "axes", "cells", "label", "legend", "panels", "plot_compared", "plot_histogram", "require"]
+__all__ = ["BAD", "COLOURS", "GOOD", "axes", "cells", "label", "legend", "panels", "plot_compared", "plot_histogram"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GOOD, BAD = COLOURS[:2]
@@ -41,13 +42,6 @@ def panels(number: int, given: Any, *, size: tuple[float, float]) -> Any:
     import matplotlib.pyplot as plt
 
     return list(np.ravel(plt.subplots(1, number, figsize=size, layout="constrained")[1]))
-
-
-def require(dataset: xr.Dataset, figure: str) -> None:
-    """ValueError unless the Dataset is that of the figure."""
-    found = dataset.attrs.get("figure") if isinstance(dataset, xr.Dataset) else type(dataset).__name__
-    if found != figure:
-        raise ValueError(f"dataset must be that of a figure {figure!r}, got {found!r}")
 
 
 def label(variable: xr.DataArray) -> str:
