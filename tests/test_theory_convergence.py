@@ -192,6 +192,7 @@ def test_distances_and_chain_statistics_remain_importable_here():
     ("call", "words"),
     [
         (lambda: fit_rate([1, 2, 3], [1.0, 0.0, 2.0]), "must be positive"),
+        (lambda: fit_rate(np.arange(1, 5000), -np.ones(4999)), r"got shape \(4999,\) with minimum 1, and shape \(4999,\) with minimum -1$"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0]), "error must have shape"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], level=1.0), "level must lie"),
         (lambda: fit_rate([1, 2, 3], [1.0, 2.0, 3.0], level="high"), "level must be a real number"),

@@ -152,10 +152,22 @@ def test_mean_field_radii_have_their_allowance():
         ([RIESZ], None, "nothing confines"),
         ([QUADRATIC | {"centre": 0.5}, RIESZ], {"name": "Ball", "radius": 1.0, "dim": 2}, "centre is not the ball's"),
         ([QUADRATIC, RIESZ | {"mirror": True}], None, "mirrored"),
-        ([QUADRATIC, RIESZ | {"s": 2.5}], None, "interaction must be"),
+        ([QUADRATIC, RIESZ | {"s": 2.5}], None, "s must be below the dimension 2, got 2.5"),
+        ([QUADRATIC, RIESZ | {"s": 2}], None, "s must be below the dimension 2, got 2"),
         ([QUADRATIC, {"name": "Alignment"}], None, "user energies"),
     ],
 )
 def test_where_no_density_is_known_in_the_plane(terms, domain, words):
     omega = np.clip(np.random.default_rng(0).normal(size=(4, 40, 9, 2)), -0.7, 0.7)
     assert words in json.loads(report.check(as_dataset(omega, terms, domain, EXACT)).attrs["skipped"])["density"]
+
+
+def test_a_truncated_interaction_has_a_density_at_every_exponent():
+    omega = np.random.default_rng(0).normal(size=(4, 40, 40, 2)) * 0.4
+    for term in (RIESZ | {"s": 2.5, "truncation": 0.3}, RIESZ | {"s": 2.5, "softening": 0.3}):
+        table = report.check(as_dataset(omega, [QUADRATIC, term], None, EXACT))
+        assert "below the dimension" not in json.loads(table.attrs["skipped"]).get("density", "")
+    line = report.check(as_dataset(omega[..., :1], [QUADRATIC, RIESZ | {"s": 1.0}], None, EXACT))
+    assert "s must be below the dimension 1, got 1" in json.loads(line.attrs["skipped"])["density"]
+    free = report.check(as_dataset(omega[..., :1], [QUADRATIC, RIESZ | {"s": 1.0, "strength": 0.0}], None, EXACT))
+    assert "density" in free["law"].values

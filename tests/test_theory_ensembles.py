@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 from scipy.integrate import dblquad, quad
@@ -315,6 +317,17 @@ def test_every_exact_law_is_found_in_one_place():
         for name in module.__all__:
             assert name in ensembles.__all__
             assert getattr(ensembles, name) is getattr(module, name)
+
+
+def test_a_size_is_not_taken_for_a_seed():
+    from theory import ensembles
+
+    for name in [name for name in ensembles.__all__ if name.startswith("sample_") or name.endswith("gas_radii") or name == "ginibre_radii"]:
+        parameters = inspect.signature(getattr(ensembles, name)).parameters
+        assert parameters["size"].kind is inspect.Parameter.KEYWORD_ONLY
+        assert "rng: seed or generator" in getattr(ensembles, name).__doc__
+    with pytest.raises(TypeError, match="positional argument"):
+        sample_wall_gas(10, 2.0, 1.0, 1.0, 0, 1000)
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,21 @@ def test_mass_moments_and_distribution_agree_with_the_density(name):
 
 
 @pytest.mark.parametrize("name", RADIAL)
+def test_the_density_at_a_distance_is_the_slope_of_the_radial_distribution(name):
+    law, _ = RADIAL[name]
+    low = getattr(law, "inner_radius", 0.0)
+    r = low + (law.radius - low) * np.array([[0.2], [0.55], [0.8]])
+    h = 1e-4 * (law.radius - low)
+    slope = (law.radial_cdf(r + h) - law.radial_cdf(r - h)) / (2 * h)
+    sphere = 2 * np.pi ** (law.dim / 2) / gamma(law.dim / 2) * r ** (law.dim - 1)
+    np.testing.assert_allclose(sphere * law.radial_density(r), slope, rtol=1e-5)
+    assert law.radial_density(float(r[0, 0])).shape == ()
+    assert law.radial_density(float(r[0, 0])) == pytest.approx(float(law.radial_density(r)[0, 0]))
+    with pytest.raises(ValueError, match="r must be at least 0, got shape"):
+        law.radial_density([1.0, -1.0])
+
+
+@pytest.mark.parametrize("name", RADIAL)
 def test_euler_lagrange_by_quadrature_on_and_off_the_support(name):
     law, external = RADIAL[name]
     on, off = places(law)
@@ -195,6 +210,8 @@ def test_spheres_are_where_the_potential_is_least(name):
     np.testing.assert_allclose(np.linalg.norm(x, axis=1), law.radius, rtol=1e-12)
     assert law.moment(3) == pytest.approx(law.radius**3)
     assert law.radial_cdf([0.99 * law.radius, law.radius]).tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="no density"):
+        law.radial_density(1.0)
     with pytest.raises(ValueError, match="no density"):
         law.density(x)
 
@@ -276,5 +293,7 @@ def test_a_moved_law_is_the_law_about_its_centre():
     np.testing.assert_allclose(moved.density(x + centre), law.density(x))
     np.testing.assert_allclose(moved.potential(x + centre), law.potential(x))
     assert (moved.energy, moved.multiplier, moved.dim, moved.s) == (law.energy, law.multiplier, 2, 1.2)
+    with pytest.raises(ValueError, match=r"law must be a rotation-invariant law \(RadialLaw\), got 3"):
+        Moved(3, (1.0,))
     with pytest.raises(ValueError, match="centre must hold 2 numbers"):
         Moved(law, (1.0,))

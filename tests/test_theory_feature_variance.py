@@ -281,7 +281,7 @@ def test_yaglom_variance(dim):
         (lambda: orthogonal_positive_bound([0.4, 0.1], [0.1, 0.2], 3), "n_features must be at most dim = 2, got 3"),
         (lambda: mean_variance(1.0, 0.0, 0, 3), "n_features must be"),
         (lambda: gram_error(np.ones((2, 2)), Laplace(1.0), 3, orthogonal=True), "pair must be Gaussian for orthogonal features"),
-        (lambda: gram_error(np.ones(2), Laplace(1.0), 3), "x must have shape (n, dim), none of them 0, got (2,)"),
+        (lambda: gram_error(np.ones(2), Laplace(1.0), 3), "x must have shape (n, dim) with n and dim at least 1, got (2,)"),
         (lambda: attention_error([0.1], [[0.1, 0.2]], [[1.0]], 3), "q, k, v must have shapes"),
         (lambda: attention_error([0.1], [[0.1]], [[1.0]], 3, kind="relu"), "kind must be"),
         (lambda: yaglom_variance([0.1], [0.2], Gaussian(1.0)), "pair must be a GaussianPair"),
@@ -301,6 +301,6 @@ def test_where_variances_leave_the_floats():
         assert function(np.zeros((0, 2)), np.zeros((0, 2))).shape == (0,)
     with pytest.raises(ValueError, match="q and k must be small enough"):
         attention_error(big, [big, -big], [[1.0], [2.0]], 10)
-    with pytest.raises(ValueError, match="none of them 0"):
+    with pytest.raises(ValueError, match="with n and dim at least 1, got"):
         gram_error(np.zeros((0, 2)), Gaussian(), 3)
     assert optimal_positive_parameter(1e200, 3) == pytest.approx(-1e200 / 12, rel=1e-12)

@@ -406,6 +406,8 @@ def test_kernels_of_radial_densities_are_refused():
     with pytest.raises(ValueError, match="must not be radial"):
         _ = Fluctuations(MeanField(lambda r: r**2, riesz(0.0, 1.0, 2), 1.0, RadialBall(3.0, 40, 2))).log_partition_constant
     line = MeanField(lambda x: x**2, None, 1.0, np.linspace(-3, 3, 41))
+    with pytest.raises(ValueError, match="field must be a MeanField, got 3"):
+        LearnedKernel(3, 1.0)
     with pytest.raises(ValueError, match="delta must be a number"):
         LearnedKernel(line, [1.0, 2.0])
     with pytest.raises(ValueError, match="high above low, got low"):

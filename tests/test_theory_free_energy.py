@@ -171,7 +171,9 @@ def test_free_energy_of_particles_falls_as_the_solver_says():
     ("call", "words"),
     [
         (lambda: pair_energy(np.ones((1, 2)), np.abs), "two particles"),
-        (lambda: pair_energy(np.ones(3), np.abs), "x must have shape"),
+        (lambda: pair_energy(np.ones((3, 2)), 3), "interaction must be a callable of the distance, got 3"),
+        (lambda: ensemble_free_energy(np.ones((2, 5, 2)), 3, None, 1.0), "external must be a callable of x, got 3"),
+        (lambda: pair_energy(np.ones(3), np.abs), "x must have shape .* each at least 1, got"),
         (lambda: pair_energy(np.zeros((2, 1)), lambda r: 1 / np.maximum(r, 0) if r.all() else np.full(r.shape, np.inf)), "interaction"),
         (lambda: pair_energy(np.ones((3, 2)), lambda r: np.ones((2, 2))), "interaction must return"),
         (lambda: pair_energy(np.ones((3, 2)), lambda r: r.sum()), r"interaction must return .*got \(\)"),

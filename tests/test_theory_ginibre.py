@@ -113,7 +113,7 @@ def test_density_radii_and_points_are_one_law(gas, n):
     inside = np.append(0, np.cumsum((ring[1:] + ring[:-1]) / 2 * r[1]))
     assert cdf(r, n, *case) == pytest.approx(inside, abs=1e-5)
     rows, pick = np.arange(2000), np.random.default_rng(0).integers(n, size=2000)  # one particle of each sample: independent
-    drawn = draw_radii(n, *case, 4, 2000), radii(draw_points(n, *case, 5, 2000))
+    drawn = draw_radii(n, *case, 4, size=2000), radii(draw_points(n, *case, 5, size=2000))
     for distance in drawn:
         # false alarm 1e-4 each, 3e-4 a case
         assert kstest(distance[rows, pick], lambda r: cdf(r, n, *case)).pvalue > 1e-4
@@ -123,7 +123,7 @@ def test_density_radii_and_points_are_one_law(gas, n):
 
 @pytest.mark.parametrize("gas", LAWS)
 def test_angles_are_uniform(gas):
-    x = LAWS[gas][3](4, *LAWS[gas][4], 3, 2000)
+    x = LAWS[gas][3](4, *LAWS[gas][4], 3, size=2000)
     assert kstest(np.arctan2(x[:, 1, 1], x[:, 1, 0]) / (2 * np.pi) + 0.5, "uniform").pvalue > 1e-4  # false alarm 1e-4
 
 

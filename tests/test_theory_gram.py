@@ -135,7 +135,7 @@ def test_brownian_covariance_decays_with_power_two():
         (lambda: effective_rank([[1.0, 2.0], [0.0, 1.0]]), "gram must be a symmetric matrix"),
         (lambda: effective_rank(np.zeros((2, 2))), "positive semi-definite and not zero"),
         (lambda: effective_rank(-np.eye(2)), "positive semi-definite"),
-        (lambda: feature_rank([1.0]), "phi must have shape"),
+        (lambda: feature_rank([1.0]), "phi must have shape (n, feature) with n and feature at least 1, got (1,)"),
         (lambda: effective_dimension(np.eye(2), 0.0), "ridge must be"),
         (lambda: leverage_scores(np.diag([1.0, -1.0]), 0.1), "gram must be positive semi-definite"),
         (lambda: label_alignment(np.eye(2), [1.0, 2.0, 3.0]), "labels must have shape (2,) or (2, output), got (3, 1)"),

@@ -243,6 +243,13 @@ def test_values_out_of_reach_and_jumps_are_refused():
         law.linear_statistic(field.x, 2.0)
     with pytest.raises(ValueError, match="f must have one value a cell"):
         law.linear_statistic(field.x[1:], 0.0)
+    for start, words in (
+        (np.ones(3), "a density on the cells"),
+        ("uniform", "hold real numbers"),
+        (-np.ones(field.mesh.shape), "a density"),
+    ):
+        with pytest.raises(ValueError, match=f"start must (be )?{words}"):
+            GibbsRate(field, start=start)
     with pytest.raises(ValueError, match="field must be a MeanField"):
         GibbsRate(lambda x: x)
 
@@ -293,6 +300,9 @@ def test_all_particles_below_a_wall_at_fixed_beta():
     assert all(misses)  # control: a rate 15 % off
     free = [MeanField(lambda x: x**2, None, 1.5, np.linspace(-6, end, 1201)) for end in (6.0, 0.5)]
     assert confinement_rate(*free) == pytest.approx(-np.log(0.5 * (1 + float(mpmath.erf(0.5 * np.sqrt(1.5))))), rel=1e-4)
+    for pair, name in (((field, 3), "confined"), ((3, field), "field")):
+        with pytest.raises(ValueError, match=f"{name} must be a MeanField, got 3"):
+            confinement_rate(*pair)
     with pytest.raises(ValueError, match="confined must have beta"):
         confinement_rate(field, free[0])
 
@@ -504,4 +514,7 @@ def test_second_moment_tail_follows_its_rate():
         assert (actions[1] - actions[0] - np.log(2) / 2) / 4000 == pytest.approx(rate, rel=1e-3)  # exp(-n rate)/sqrt(n) times a constant
     with pytest.raises(ValueError, match="value must be at least 0"):
         second_moment_rate(-1.0, beta, kappa, strength)
+    for bad in ({"beta": 0.0}, {"kappa": -1.0}, {"strength": -0.1}, {"dim": 0}):
+        with pytest.raises(ValueError, match=f"{next(iter(bad))} must be"):
+            second_moment_rate(**({"value": 1.0, "beta": 1.0, "kappa": 1.0, "strength": 1.0} | bad))
     assert second_moment_rate(0.0, beta, kappa, strength) == np.inf

@@ -191,13 +191,27 @@ def test_least_energies_are_means_over_pairs(n):
         assert 2 * n * (n - 1) * hypersingular_minimum(n, dim, dim, 1.7) == pytest.approx(total, rel=1e-13)
 
 
+def test_a_name_stands_for_its_lattice():
+    assert jellium_energy("triangular", 0.7) == jellium_energy(lattice("triangular"), 0.7)
+    assert wigner_crystal_energy("bcc") == pytest.approx(-0.895929, abs=1e-6)
+    for alias in ("hexagonal", "A2"):
+        assert jellium_energy(alias, 1.0) == jellium_energy("triangular", 1.0)
+        assert lattice(alias, 2.0).covolume == pytest.approx(2.0)
+    # at its own density: lengths scale by covolume^(1/dim), and so does the energy per particle at s = 1
+    bcc = lattice("bcc")
+    assert jellium_energy("bcc", 1.0) * bcc.covolume ** (1 / 3) == pytest.approx(jellium_energy(lattice("bcc", 1.0), 1.0), rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: Lattice([[1.0, 2.0]]), r"basis must be a square matrix, got shape \(1, 2\)"),
         (lambda: Lattice([[1.0, 2.0], [2.0, 4.0]]), "basis must have full rank"),
         (lambda: Lattice([[1.0, np.nan], [2.0, 4.0]]), "basis must be finite"),
-        (lambda: lattice("hexagonal"), "name must be one of integer.*'hexagonal'"),
+        (lambda: lattice("honeycomb"), "name must be one of integer.*'honeycomb'"),
+        (lambda: jellium_energy(np.eye(2), 1.0), "crystal must be a Lattice, or the name of one"),
+        (lambda: jellium_energy("squares", 1.0), "name must be one of integer.*'squares'"),
+        (lambda: wigner_crystal_energy(3), "crystal must be a Lattice, or the name of one, got 3"),
         (lambda: lattice(["bcc"]), "name must be one of integer"),
         (lambda: lattice("bcc", -1.0), "covolume must be"),
         (lambda: lattice("bcc").zeta(3.0), "s must lie between -40 and 43 and not be the pole 3, got 3.0"),

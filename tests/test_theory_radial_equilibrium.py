@@ -278,7 +278,10 @@ def test_a_weak_gas_sits_at_the_minimum_of_its_weight():
             lambda: radial_equilibrium(np.cosh, dim=3, s=3, strength=1.0),
             r"s must lie in \[1, 3\), got 3.0: every measure has infinite energy",
         ),
-        (lambda: radial_equilibrium(np.cosh, dim=3, s=0, strength=1.0), "the minimiser may be singular"),
+        (
+            lambda: radial_equilibrium(np.cosh, dim=3, s=0, strength=1.0),
+            "the minimiser may be singular, closed forms: quadratic_trap, hard_wall",
+        ),
         (lambda: radial_equilibrium(np.cosh, dim=2, s=1, strength=0.0), "strength must be"),
         (lambda: radial_equilibrium(np.cosh, dim=2, s=1, strength=1.0, wall=-1), "wall must be positive"),
         (lambda: radial_equilibrium(np.cosh, dim=2, s=0, strength=1.0, wall=0), "wall must be positive"),

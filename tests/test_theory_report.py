@@ -149,6 +149,8 @@ def described(**descriptions):
         (described(domain={"name": "Box", "low": [0, 0], "high": [1, 0]}), {}, r"low < high, got \[0, 0\] and \[1, 0\]"),
         (described(domain={"name": "Torus", "period": [0, 1]}), {}, r"2 numbers, or one, for period of Torus, got \[0, 1\]"),
         (described(sampler=LANGEVIN | {"beta": float("nan")}), {}, "a number, positive, for beta of Langevin, got nan"),
+        (described(sampler={"name": "Langevin", "step_size": 0.01}), {}, "a number, positive, for beta of Langevin, got {'name'"),
+        (described(sampler={"name": "HMC", "step_size": 0.01}), {}, "a number, positive, for beta of HMC"),
         (described(sampler=LANGEVIN | {"step_size": "short"}), {}, "a number, positive, for step_size of Langevin, got 'short'"),
         (described(sampler=LANGEVIN | {"clip": True}), {}, "for clip of Langevin, got True"),
         (described(sampler=LANGEVIN | {"scheme": "bounce"}), {}, "projected, reflected or shrunk, got 'bounce'"),

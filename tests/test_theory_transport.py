@@ -170,7 +170,9 @@ def test_sliced_distance_is_below_the_exact_one():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: wasserstein2([], [1.0]), "a must be points"),
+        (lambda: wasserstein2([], [1.0]), r"a must be points of shape \(n, dim\) with n and dim at least 1, got shape \(0, 1\)"),
+        (lambda: wasserstein2(np.ones(500), [1.0], a_weights=-np.ones(500)), r"a_weights must be .*, got shape \(500,\) with minimum -1$"),
+        (lambda: wasserstein2([1.0], [1.0], a_weights=[]), r"a_weights must be .*, got shape \(0,\)$"),
         (lambda: wasserstein2([1.0], [np.nan]), "b must be finite"),
         (lambda: wasserstein2([1.0, 2.0], [1.0], a_weights=[1, -1]), "a_weights must be"),
         (lambda: wasserstein2([1.0, 2.0], [1.0], b_weights=[1, 1]), "b_weights must be"),

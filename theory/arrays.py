@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FloatArray", "count", "finite", "generator", "numeric", "positive", "real"]
+__all__ = ["FloatArray", "count", "extent", "finite", "generator", "numeric", "positive", "real"]
 
 FloatArray = NDArray[np.float64]
 
@@ -54,6 +54,11 @@ def real(value: Any, name: str) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a real number, got {value!r}") from None
+
+
+def extent(array: FloatArray) -> str:
+    """Shape and least value of an array, as messages give them."""
+    return f"shape {array.shape}" + (f" with minimum {array.min():g}" if array.size else "")
 
 
 def generator(rng: Any) -> np.random.Generator:

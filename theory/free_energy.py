@@ -18,8 +18,8 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 from scipy.special import digamma, gammaln
 
-from theory.arrays import FloatArray, count, finite, numeric, positive
-from theory.convergence.transport import Estimate
+from theory.arrays import FloatArray, count, extent, finite, numeric, positive
+from theory.convergence.transport import ScalarEstimate
 
 __all__ = ["FreeEnergy", "differential_entropy", "dissipation_residual", "ensemble_free_energy", "pair_energy", "spacing_entropy"]
 
@@ -32,9 +32,9 @@ GROUPS = 20  # whose spread gives the standard errors: known to 16 % where there
 class FreeEnergy(NamedTuple):
     """Estimates of the energy, of the entropy -int rho log rho of one particle, and of energy - entropy/beta."""
 
-    energy: Estimate
-    entropy: Estimate
-    free_energy: Estimate
+    energy: ScalarEstimate
+    entropy: ScalarEstimate
+    free_energy: ScalarEstimate
 
 
 def pair_energy(x: ArrayLike, interaction: Potential) -> Float[np.ndarray, " chain"]:
@@ -45,15 +45,17 @@ def pair_energy(x: ArrayLike, interaction: Potential) -> Float[np.ndarray, " cha
     Raises
     ------
     ValueError
-        If x is no ensemble of at least two particles, or g is not finite at a distance that occurs.
+        If x is no ensemble of at least two particles, or g is no callable or not finite at a distance that occurs.
     """
     x = _ensemble(x)
     if x.shape[1] < 2:
         raise ValueError(f"x must hold at least two particles, got shape {x.shape}")
+    if not callable(interaction):
+        raise ValueError(f"interaction must be a callable of the distance, got {interaction!r}")
     return np.array([_pair_sum(chain, interaction) for chain in x]) / (x.shape[1] * (x.shape[1] - 1))
 
 
-def differential_entropy(x: ArrayLike, *, neighbour: int = 4) -> Estimate:
+def differential_entropy(x: ArrayLike, *, neighbour: int = 4) -> ScalarEstimate:
     """-int rho log rho from the points of all chains of x (chain, particle, dim) or (particle, dim), by nearest neighbours.
 
     Kozachenko & Leonenko 1987 (k-th neighbours: Goria, Leonenko, Mergel & Novi Inverardi 2005): the mean of dim log r_k + log |ball| +
@@ -112,6 +114,8 @@ def ensemble_free_energy(
     x, beta = _ensemble(x), positive(beta, "beta")
     if len(x) < 2:
         raise ValueError(f"x must hold at least two chains for a standard error, got shape {x.shape}")
+    if not callable(external):
+        raise ValueError(f"external must be a callable of x, got {external!r}")
     values, k = finite(external(x), "external"), count(neighbour, "neighbour")
     values = values[..., 0] if values.shape == x.shape and x.shape[2] == 1 else values
     if values.shape != x.shape[:2]:
@@ -141,7 +145,7 @@ def dissipation_residual(
     if t.ndim != 1 or len(t) < 3 or f.shape != t.shape or d.shape != t.shape:
         raise ValueError(f"time, free_energy, dissipation must share a shape (at least 3,), got {t.shape}, {f.shape}, {d.shape}")
     if not (np.diff(t) > 0).all():
-        raise ValueError(f"time must increase, got {t}")
+        raise ValueError(f"time must increase, got steps of {extent(np.diff(t))}")
     if not (np.isfinite(d) & (d >= 0)).all():
         raise ValueError(f"dissipation must be finite and at least 0, got {d.min()} to {d.max()}")
     if rule not in ("simpson", "trapezoid"):
@@ -154,7 +158,7 @@ def _ensemble(x: ArrayLike) -> FloatArray:
     x = finite(x, "x")
     x = x[None] if x.ndim == 2 else x
     if x.ndim != 3 or 0 in x.shape:
-        raise ValueError(f"x must have shape (chain, particle, dim) or (particle, dim), none of them 0, got {x.shape}")
+        raise ValueError(f"x must have shape (chain, particle, dim) or (particle, dim), each at least 1, got {x.shape}")
     return x
 
 
@@ -180,10 +184,10 @@ def _groups(x: FloatArray, k: int) -> list[FloatArray]:
     return np.array_split(parts, max(1, min(GROUPS, len(parts) // least)))
 
 
-def _estimate(value: float, parts: ArrayLike) -> Estimate:
+def _estimate(value: float, parts: ArrayLike) -> ScalarEstimate:
     """The value with the error by the spread of what the groups say."""
     parts = np.asarray(parts, float)
-    return Estimate(float(value), float(parts.std(ddof=1) / np.sqrt(len(parts))) if len(parts) > 1 else float("nan"))
+    return ScalarEstimate(float(value), float(parts.std(ddof=1) / np.sqrt(len(parts))) if len(parts) > 1 else float("nan"))
 
 
 def _entropy(x: FloatArray, k: int) -> float:

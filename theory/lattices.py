@@ -171,8 +171,12 @@ LATTICES = {
 }
 
 
+_ALIASES = {"hexagonal": "triangular", "A2": "triangular"}
+
+
 def lattice(name: str, covolume: float | None = None) -> Lattice:
-    """A named lattice of `LATTICES`, scaled to a cell of volume `covolume` if given."""
+    """A named lattice of `LATTICES`, scaled to a cell of volume `covolume` if given; "hexagonal" and "A2" are the triangular one."""
+    name = _ALIASES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in LATTICES:
         raise ValueError(f"name must be one of {', '.join(LATTICES)}, got {name!r}")
     named = Lattice(LATTICES[name])
@@ -200,14 +204,22 @@ def _ramanujan_tau(terms: int) -> np.ndarray:
     return series
 
 
-def jellium_energy(crystal: Lattice, s: float) -> float:
-    """Energy per particle of a jellium on the lattice with a uniform background of its density, dim - 2 <= s < dim.
+def _crystal(crystal: Lattice | str) -> Lattice:
+    """The lattice, or the one of that name; ValueError for anything else."""
+    if not isinstance(crystal, (Lattice, str)):
+        raise ValueError(f"crystal must be a Lattice, or the name of one, got {crystal!r}")
+    return lattice(crystal) if isinstance(crystal, str) else crystal
 
+
+def jellium_energy(crystal: Lattice | str, s: float) -> float:
+    """Energy per particle (Madelung energy) of a jellium on the lattice with a uniform background of its density, dim - 2 <= s < dim.
+
+    At the lattice's own density, a name standing for lattice(name): lattice(name, 1.0) for unit density.
     1/2 of the regularised sum of g_s over the other points: zeta_L(s)/2 for s > 0, zeta_L'(0)/2 for the log, -zeta_L(s)/2 for s < 0
     (Borwein, Borwein & Shail 1989; Sandier & Serfaty 2012; Lewin 2022): the periodic potential of zero mean at a lattice point, less that
-    point's own.
+    point's own. ValueError for another s, or what is no lattice.
     """
-    s = real(s, "s")
+    crystal, s = _crystal(crystal), real(s, "s")
     if not crystal.dim - 2 <= s < crystal.dim:
         raise ValueError(f"s must be from {crystal.dim - 2} to below {crystal.dim}, got {s!r}")
     if s == 0:
@@ -215,12 +227,13 @@ def jellium_energy(crystal: Lattice, s: float) -> float:
     return float(np.sign(s) * crystal.zeta(s) / 2)
 
 
-def wigner_crystal_energy(crystal: Lattice) -> float:
-    """Jellium energy of a three-dimensional lattice in units of e^2/a, a the radius of a sphere of the volume of a cell.
+def wigner_crystal_energy(crystal: Lattice | str) -> float:
+    """Jellium (Madelung) energy of a three-dimensional lattice, or name, in units of e^2/a, a the radius of a sphere of a cell's volume.
 
     -0.895929 bcc, -0.895874 fcc, -0.880059 simple cubic (Fuchs 1935; Coldwell-Horsfall & Maradudin 1960; Foldy 1978); twice these in
     rydbergs at a of one Bohr radius.
     """
+    crystal = _crystal(crystal)
     if crystal.dim != 3:
         raise ValueError(f"crystal must be three-dimensional, got dim {crystal.dim}")
     return jellium_energy(crystal, 1.0) * (3 * crystal.covolume / (4 * np.pi)) ** (1 / 3)

@@ -16,13 +16,13 @@ from theory.convergence.rates import (
     extrapolate,
     fit_rate,
 )
-from theory.convergence.transport import Estimate, sliced_wasserstein, sliced_wasserstein2, wasserstein, wasserstein2
+from theory.convergence.transport import ScalarEstimate, sliced_wasserstein, sliced_wasserstein2, wasserstein, wasserstein2
 
 __all__ = [
     "BiasVariance",
     "Coupled",
     "EmpiricalRate",
-    "Estimate",
+    "ScalarEstimate",
     "Extrapolation",
     "KernelError",
     "Rate",

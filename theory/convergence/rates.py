@@ -10,7 +10,7 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 from scipy.stats import t as student_t
 
-from theory.arrays import FloatArray, count, finite, generator, positive, real
+from theory.arrays import FloatArray, count, extent, finite, generator, positive, real
 from theory.convergence.chains import fraction
 
 __all__ = [
@@ -78,13 +78,15 @@ def fit_rate(n: ArrayLike, error: ArrayLike, *, standard_error: ArrayLike | None
         raise ValueError(f"error must have shape (len(n),) or (len(n), repeats), got {error.shape} for n of shape {n.shape}")
     least = 3 if standard_error is None else 2
     if (n <= 0).any() or (error <= 0).any() or error.size < least or len(np.unique(n)) < 2:
-        raise ValueError(f"n and error must be positive with at least {least} points at two n, got {n} and {error}")
+        raise ValueError(
+            f"n and error must be positive with at least {least} points at two n, got {extent(n)}, and {extent(error)}"
+        )
     level = fraction(level, "level")
     weight = np.ones(error.shape)
     if standard_error is not None:
         given = finite(standard_error, "standard_error")
         if given.shape != error.shape or (given <= 0).any():
-            raise ValueError(f"standard_error must be positive and have error's shape {error.shape}, got {given}")
+            raise ValueError(f"standard_error must be positive and have error's shape {error.shape}, got {extent(given)}")
         weight = (error / given) ** 2
     x = np.broadcast_to(np.log(n).reshape(-1, *[1] * (error.ndim - 1)), error.shape)
     slope, intercept, spread = _line(x.ravel(), np.log(error).ravel(), weight.ravel())
@@ -122,7 +124,9 @@ def bootstrap_rate(
             f"error must have shape (len(n), replicate) with at least five replicates, got {error.shape} for n of shape {n.shape}"
         )
     if (n <= 0).any() or (error < 0).any() or len(np.unique(n)) < 2 or not error.any(1).all():
-        raise ValueError(f"n must be positive at two values and error at least 0, not all 0 at any n, got {n} and {error}")
+        raise ValueError(
+            f"n must be positive at two values and error at least 0, not all 0 at any n, got {extent(n)}, and {extent(error)}"
+        )
     level, rng, powers = fraction(level, "level"), generator(rng), error**power
     repeats, x = error.shape[1], np.log(n)
     means = [powers.mean(1)]
@@ -184,7 +188,7 @@ def extrapolate(
         raise ValueError(f"h must be positive with {1 + exponents.size} different values, and value of its shape, got {h} and {value}")
     given = np.ones(len(h)) if standard_error is None else finite(standard_error, "standard_error")
     if given.shape != h.shape or (given <= 0).any():
-        raise ValueError(f"standard_error must be positive and of h's shape {h.shape}, got {given}")
+        raise ValueError(f"standard_error must be positive and of h's shape {h.shape}, got {extent(given)}")
     scale = h.max()  # powers of h/scale keep the matrix well conditioned
     design = np.column_stack([np.ones(len(h))] + [(h / scale) ** power for power in exponents]) / given[:, None]
     left, singular, right = np.linalg.svd(design, full_matrices=False)

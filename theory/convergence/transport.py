@@ -14,14 +14,14 @@ from scipy.spatial.distance import cdist
 from scipy.special import betainc
 from scipy.stats import beta as beta_law
 
-from theory.arrays import FloatArray, count, finite, generator, real
+from theory.arrays import FloatArray, count, extent, finite, generator, real
 
-__all__ = ["Estimate", "sliced_wasserstein", "sliced_wasserstein2", "wasserstein", "wasserstein2"]
+__all__ = ["ScalarEstimate", "sliced_wasserstein", "sliced_wasserstein2", "wasserstein", "wasserstein2"]
 
 Quantile = Callable[[FloatArray], ArrayLike]
 
 
-class Estimate(NamedTuple):
+class ScalarEstimate(NamedTuple):
     """A value and its standard error."""
 
     value: float
@@ -78,7 +78,7 @@ def sliced_wasserstein(
     rng: int | np.random.Generator,
     a_weights: ArrayLike | None = None,
     b_weights: ArrayLike | None = None,
-) -> Estimate:
+) -> ScalarEstimate:
     """(E W_p^p of the projections on a uniform random direction)^(1/p) of a (n, dim) and b (m, dim), with its Monte-Carlo error.
 
     The error is that of the n_projections directions alone (delta method), 0 on the line. Source: Bonneel, Rabin, Peyre & Pfister 2015;
@@ -98,7 +98,7 @@ def sliced_wasserstein(
     powers = (values / scale) ** p
     mean, error = float(powers.mean()), float(powers.std(ddof=1) / np.sqrt(len(powers)))
     value = float(scale * mean ** (1 / p))
-    return Estimate(value, error * value / (p * mean) if mean > 0 else 0.0)
+    return ScalarEstimate(value, error * value / (p * mean) if mean > 0 else 0.0)
 
 
 def sliced_wasserstein2(a: ArrayLike, b: ArrayLike, *, n_projections: int = 128, rng: int | np.random.Generator) -> float:
@@ -195,7 +195,7 @@ def points(value: ArrayLike, name: str) -> FloatArray:
     array = finite(value, name)
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"{name} must be points of shape (n, dim), none of them 0, got shape {array.shape}")
+        raise ValueError(f"{name} must be points of shape (n, dim) with n and dim at least 1, got shape {array.shape}")
     return array
 
 
@@ -203,7 +203,7 @@ def _weights(weights: ArrayLike | None, n: int, name: str) -> FloatArray:
     """Weights (n,) that sum to 1."""
     weights = np.ones(n) if weights is None else finite(weights, f"{name}_weights")
     if weights.shape != (n,) or (weights < 0).any() or weights.sum() <= 0:
-        raise ValueError(f"{name}_weights must be {n} numbers of at least 0 and not all 0, got {weights}")
+        raise ValueError(f"{name}_weights must be {n} numbers of at least 0 and not all 0, got {extent(weights)}")
     return weights / weights.sum()
 
 

@@ -1,7 +1,9 @@
 """Exact laws of finitely many particles at finite temperature, all in one place: partition functions, mean energies, densities, samplers.
 
-The Gibbs law of the package is exp(-beta [sum_k V(x_k) + strength/(2 (n-1)) sum_{k != l} g_s(x_k - x_l)]). With the log interaction it is
-prod |x_i - x_j|^b times the external weight, b = beta strength/(n-1) (`theory.ensembles.mappings`), and the solved cases are
+The Gibbs law of the package is exp(-beta [sum_k V(x_k) + strength/(2 (n-1)) sum_{k != l} g_s(x_k - x_l)]) = exp(-beta n H_N), H_N =
+(1/n) sum_k V(x_k) + strength/(2 n (n-1)) sum_{k != l} g_s(x_k - x_l) the energy of which means and variances are given. With the log
+interaction it is prod |x_i - x_j|^b times the external weight, b = beta strength/(n-1) (`theory.ensembles.mappings`), and the solved
+cases are
 
 functions        particles                                            module
 log_gas_*        the line, trap kappa x^2/2 (beta-Hermite)            `theory.ensembles.hermite`

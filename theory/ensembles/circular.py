@@ -32,14 +32,17 @@ def circle_gas_log_partition(n: int, beta: float, strength: float, period: float
 
 
 def circle_gas_energy(n: int, beta: float, strength: float, period: float) -> float:
-    """Exact E H_N of `circle_gas_log_partition`'s gas."""
+    """Exact E H_N (see `theory.ensembles`) of `circle_gas_log_partition`'s gas."""
     b, radius = to_circular(n, beta, strength, period)
     pairs = -n / 2 * (digamma(1 + b * n / 2) - digamma(1 + b / 2)) - n * (n - 1) / 2 * np.log(radius)
     return float(strength * pairs / (n * (n - 1)))
 
 
 def circle_gas_energy_variance(n: int, beta: float, strength: float, period: float) -> float:
-    """Exact variance of H_N of `circle_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    """Exact variance of H_N of `circle_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2.
+
+    H_N as in `theory.ensembles`.
+    """
     b, _ = to_circular(n, beta, strength, period)
     return curvature([b * n / 2], np.full(n, b / 2), excess=0.0) / (n * beta) ** 2
 
@@ -67,11 +70,12 @@ def circle_gas_pair_density(gap: ArrayLike, n: int, period: float) -> FloatArray
 
 
 def sample_circle_gas(
-    n: int, beta: float, strength: float, period: float, rng: int | np.random.Generator, size: int = 1
+    n: int, beta: float, strength: float, period: float, rng: int | np.random.Generator, *, size: int = 1
 ) -> Float[np.ndarray, "size n 1"]:
     """Exact samples (size, n, 1) in [0, period), sorted, of n >= 2 log-repelling particles on a circle.
 
     Phases of the eigenvalues of the CMV matrix of independent Verblunsky coefficients (Killip & Nenciu 2004, theorem 1). O(n^3) a sample.
+    rng: seed or generator.
     """
     b, size, rng = to_circular(n, beta, strength, period).b, count(size, "size"), generator(rng)
     modulus = np.ones((size, n))

@@ -107,7 +107,7 @@ class CoulombLine:
 
     @property
     def energy(self) -> float:
-        """Exact E H_N = 1/(2 beta) - strength/4 of `mean_distance`, by the virial identity."""
+        """Exact E H_N (see `theory.ensembles`): 1/(2 beta) - strength/4 of `mean_distance`, by the virial identity."""
         return 0.5 / self.beta - self.strength / 4 * self.mean_distance
 
     @property

@@ -86,7 +86,7 @@ class CoulombWalls:
 
     @property
     def energy(self) -> float:
-        """Exact E H_N."""
+        """Exact E H_N (see `theory.ensembles`)."""
         return float(-self.rates @ self.mean_gaps / (self.beta * self.n))
 
     @property

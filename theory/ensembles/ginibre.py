@@ -43,17 +43,20 @@ def _scale(beta: float, kappa: float) -> float:
     return float(np.sqrt(2 / (positive(beta, "beta") * positive(kappa, "kappa"))))
 
 
-def ginibre_radii(n: int, beta: float, kappa: float, rng: int | np.random.Generator, size: int = 1) -> Float[np.ndarray, "size n"]:
+def ginibre_radii(n: int, beta: float, kappa: float, rng: int | np.random.Generator, *, size: int = 1) -> Float[np.ndarray, "size n"]:
     """Exact samples (size, n), sorted, of the n distances from the centre of the gas in the trap kappa |x|^2/2.
 
-    Their squares, in units of 2/(beta kappa), are independent Gamma(1), ..., Gamma(n) (Kostlan 1992).
+    Their squares, in units of 2/(beta kappa), are independent Gamma(1), ..., Gamma(n) (Kostlan 1992). rng: seed or generator.
     """
     shape, scale = np.arange(1, count(n, "n") + 1), _scale(beta, kappa)
     return scale * np.sqrt(np.sort(generator(rng).gamma(shape, 1.0, (count(size, "size"), n)), axis=1))
 
 
-def sample_ginibre(n: int, beta: float, kappa: float, rng: int | np.random.Generator, size: int = 1) -> Float[np.ndarray, "size n 2"]:
-    """Exact samples (size, n, 2), in no order, of the gas in the trap: eigenvalues of complex Gaussian matrices (Ginibre 1965). O(n^3)."""
+def sample_ginibre(n: int, beta: float, kappa: float, rng: int | np.random.Generator, *, size: int = 1) -> Float[np.ndarray, "size n 2"]:
+    """Exact samples (size, n, 2), in no order, of the gas in the trap: eigenvalues of complex Gaussian matrices (Ginibre 1965). O(n^3).
+
+    rng: seed or generator.
+    """
     shape, rng = (count(size, "size"), count(n, "n"), n), generator(rng)
     matrix = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)) / np.sqrt(2)
     return _plane(np.linalg.eigvals(matrix)) * _scale(beta, kappa)
@@ -70,7 +73,7 @@ def ginibre_log_partition(n: int, beta: float, kappa: float) -> float:
 
 
 def ginibre_energy(n: int, beta: float, kappa: float) -> float:
-    """Exact E H_N of n >= 2 particles in the trap (other closed sums: Shakirov 2011). O(n^2) time.
+    """Exact E H_N (see `theory.ensembles`) of n >= 2 particles in the trap (other closed sums: Shakirov 2011). O(n^2) time.
 
     The trap holds (n+1)/(2 beta). The squared distances are as good as independent G_k ~ Gamma(k+1), k < n, see `_mean_log_pairs`, and
     integration by parts gives E log max(G_j, G_k) = E log max(G_j-1, G_k) + P(G_k < G_j-1)/j, from log 2 - gamma at j = k = 0.
@@ -108,16 +111,16 @@ def ginibre_radial_cdf(r: ArrayLike, n: int, beta: float, kappa: float) -> Float
     return u * gammaincc(n, u) / n + gammainc(n + 1, u)
 
 
-def disc_gas_radii(n: int, radius: float, rng: int | np.random.Generator, size: int = 1) -> Float[np.ndarray, "size n"]:
+def disc_gas_radii(n: int, radius: float, rng: int | np.random.Generator, *, size: int = 1) -> Float[np.ndarray, "size n"]:
     """Exact samples (size, n), sorted, of the n distances from the centre of the gas in a hard disc: independent, the k-th to the power 2k
-    uniform (Hough, Krishnapur, Peres & Virag 2006)."""
+    uniform (Hough, Krishnapur, Peres & Virag 2006). rng: seed or generator."""
     power = 0.5 / np.arange(1, count(n, "n") + 1)
     return positive(radius, "radius") * np.sort(generator(rng).random((count(size, "size"), n)) ** power, axis=1)
 
 
-def sample_disc_gas(n: int, radius: float, rng: int | np.random.Generator, size: int = 1) -> Float[np.ndarray, "size n 2"]:
+def sample_disc_gas(n: int, radius: float, rng: int | np.random.Generator, *, size: int = 1) -> Float[np.ndarray, "size n 2"]:
     """Exact samples (size, n, 2), in no order, of the gas in a hard disc: eigenvalues of a Haar unitary matrix of order n + 1 without its
-    last row and column (Zyczkowski & Sommers 2000). O(n^3)."""
+    last row and column (Zyczkowski & Sommers 2000). O(n^3). rng: seed or generator."""
     n, size, rng = count(n, "n"), count(size, "size"), generator(rng)
     matrix = rng.standard_normal((size, n + 1, n + 1)) + 1j * rng.standard_normal((size, n + 1, n + 1))
     unitary, upper = np.linalg.qr(matrix)
@@ -135,7 +138,7 @@ def disc_gas_log_partition(n: int, radius: float) -> float:
 def disc_gas_energy(n: int, beta: float, radius: float) -> float:
     """Exact E H_N of n >= 2 particles in the hard disc, strength 2 (n-1)/beta: `_mean_log_pairs` with G_k of density (k+1) u^k on [0, 1].
 
-    O(n^2) time.
+    H_N as in `theory.ensembles`. O(n^2) time.
     """
     n = count(n, "n", least=2)
     k = np.arange(n)

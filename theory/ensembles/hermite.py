@@ -43,9 +43,9 @@ def beta_hermite(n: int, b: float, rng: int | np.random.Generator, size: int = 1
 
 
 def sample_log_gas(
-    n: int, beta: float, kappa: float, strength: float, rng: int | np.random.Generator, size: int = 1
+    n: int, beta: float, kappa: float, strength: float, rng: int | np.random.Generator, *, size: int = 1
 ) -> Float[np.ndarray, "size n 1"]:
-    """Exact samples (size, n, 1) of the log gas of n >= 2 particles on the line in the package's variables."""
+    """Exact samples (size, n, 1) of the log gas of n >= 2 particles on the line in the package's variables. rng: seed or generator."""
     b, scale = to_hermite(n, beta, kappa, strength)
     return beta_hermite(n, b, rng, size)[..., None] * scale
 
@@ -76,14 +76,17 @@ def log_gas_log_partition(n: int, beta: float, kappa: float, strength: float) ->
 
 
 def log_gas_energy(n: int, beta: float, kappa: float, strength: float) -> float:
-    """Exact E H_N of the log gas on the line: kappa/2 of the second moment plus strength/(n(n-1)) of the pair sum."""
+    """Exact E H_N of the log gas on the line: kappa/2 of the second moment plus strength/(n(n-1)) of the pair sum.
+
+    H_N as in `theory.ensembles`.
+    """
     b, scale = to_hermite(n, beta, kappa, strength)
     pairs = mean_log_energy(n, b) - n * (n - 1) / 2 * np.log(scale)
     return float(kappa / 2 * second_moment(1, beta, kappa, strength) + strength * pairs / (n * (n - 1)))
 
 
 def log_gas_energy_variance(n: int, beta: float, kappa: float, strength: float) -> float:
-    """Exact variance of H_N of the log gas on the line: the second derivative of log Z_N in beta, over n^2."""
+    """Exact variance of H_N (see `theory.ensembles`) of the log gas on the line: the second derivative of log Z_N in beta, over n^2."""
     b, _ = to_hermite(n, beta, kappa, strength)
     pairs = curvature(np.arange(1, n + 1) * b / 2, np.full(n, b / 2), excess=n * beta * strength / 4)
     return (pairs + n / 2) / (n * beta) ** 2

@@ -42,7 +42,10 @@ def wall_gas_log_partition(n: int, beta: float, strength: float, half_width: flo
 
 
 def wall_gas_energy(n: int, beta: float, strength: float, half_width: float, charges: Charges = (0.0, 0.0)) -> float:
-    """Exact E H_N of `wall_gas_log_partition`'s gas, minus the derivative of log Z_N / n in beta; beta may tend to 0 (free particles)."""
+    """Exact E H_N of `wall_gas_log_partition`'s gas, minus the derivative of log Z_N / n in beta; beta may tend to 0 (free particles).
+
+    H_N as in `theory.ensembles`.
+    """
     b, left, right, scale = to_jacobi(n, beta, strength, half_width, charges)
     j, g = np.arange(n), b / 2
     low, high = digamma(1 + left + j * g), digamma(1 + right + j * g)
@@ -54,7 +57,10 @@ def wall_gas_energy(n: int, beta: float, strength: float, half_width: float, cha
 
 
 def wall_gas_energy_variance(n: int, beta: float, strength: float, half_width: float, charges: Charges = (0.0, 0.0)) -> float:
-    """Exact variance of H_N of `wall_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    """Exact variance of H_N of `wall_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2.
+
+    H_N as in `theory.ensembles`.
+    """
     b, left, right, _ = to_jacobi(n, beta, strength, half_width, charges)
     j, g = np.arange(n), b / 2
     above = np.r_[left + j * g, right + j * g, (j + 1) * g]
@@ -91,13 +97,14 @@ def sample_wall_gas(
     strength: float,
     half_width: float,
     rng: int | np.random.Generator,
-    size: int = 1,
     *,
+    size: int = 1,
     charges: Charges = (0.0, 0.0),
 ) -> Float[np.ndarray, "size n 1"]:
     """Exact samples (size, n, 1), sorted, of n >= 2 log-repelling particles on [-half_width, half_width].
 
     Half the eigenvalues of the tridiagonal matrix of 2n-1 independent Beta variables (Killip & Nenciu 2004, theorem 2).
+    rng: seed or generator.
     """
     b, left, right, _ = to_jacobi(n, beta, strength, half_width, charges)
     size, rng = count(size, "size"), generator(rng)

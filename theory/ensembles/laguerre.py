@@ -78,7 +78,7 @@ def half_line_gas_log_partition(n: int, beta: float, slope: float, strength: flo
 
 
 def half_line_gas_energy(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> float:
-    """Exact E H_N of `half_line_gas_log_partition`'s gas, external and pair energy."""
+    """Exact E H_N (see `theory.ensembles`) of `half_line_gas_log_partition`'s gas, external and pair energy."""
     b, a, scale = to_laguerre(n, beta, slope, strength, charge)
     logs = np.mean(digamma(1 + a + np.arange(n) * b / 2)) + np.log(scale)  # E (1/n) sum log x
     pairs = _mean_log_pairs(n, b, a) - n * (n - 1) / 2 * np.log(scale)
@@ -87,7 +87,10 @@ def half_line_gas_energy(n: int, beta: float, slope: float, strength: float, cha
 
 
 def half_line_gas_energy_variance(n: int, beta: float, slope: float, strength: float, charge: float = 0.0) -> float:
-    """Exact variance of H_N of `half_line_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    """Exact variance of H_N of `half_line_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2.
+
+    H_N as in `theory.ensembles`.
+    """
     b, a, _ = to_laguerre(n, beta, slope, strength, charge)
     j, g = np.arange(n), b / 2
     curved = curvature(np.r_[a + j * g, (j + 1) * g], np.full(n, g), excess=n * (a + beta * strength / 2))
@@ -117,9 +120,9 @@ def half_line_gas_density(x: ArrayLike, n: int, beta: float, slope: float, charg
 
 
 def sample_half_line_gas(
-    n: int, beta: float, slope: float, strength: float, rng: int | np.random.Generator, size: int = 1, *, charge: float = 0.0
+    n: int, beta: float, slope: float, strength: float, rng: int | np.random.Generator, *, size: int = 1, charge: float = 0.0
 ) -> Float[np.ndarray, "size n 1"]:
-    """Exact samples (size, n, 1), sorted, of `half_line_gas_log_partition`'s gas."""
+    """Exact samples (size, n, 1), sorted, of `half_line_gas_log_partition`'s gas. rng: seed or generator."""
     b, a, scale = to_laguerre(n, beta, slope, strength, charge)
     return beta_laguerre(n, b, a, rng, size)[..., None] * scale
 
@@ -132,14 +135,20 @@ def mirror_gas_log_partition(n: int, beta: float, kappa: float, strength: float)
 
 
 def mirror_gas_energy(n: int, beta: float, kappa: float, strength: float) -> float:
-    """Exact E H_N of `mirror_gas_log_partition`'s gas: 1/(2 beta) + strength/2 from the trap, the rest from pairs and images."""
+    """Exact E H_N of `mirror_gas_log_partition`'s gas: 1/(2 beta) + strength/2 from the trap, the rest from pairs and images.
+
+    H_N as in `theory.ensembles`, with -log|x_k^2 - x_l^2| for a pair.
+    """
     b, scale2 = log_gas_index(beta, strength, n), 2 / (beta * positive(kappa, "kappa"))
     pairs = _mean_log_pairs(n, b, -0.5) - n * (n - 1) / 2 * np.log(scale2)
     return float(1 / (2 * beta) + strength / 2 + strength * pairs / (n * (n - 1)))
 
 
 def mirror_gas_energy_variance(n: int, beta: float, kappa: float, strength: float) -> float:
-    """Exact variance of H_N of `mirror_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2."""
+    """Exact variance of H_N of `mirror_gas_log_partition`'s gas: the second derivative of log Z_N in beta, over n^2.
+
+    H_N as in `theory.ensembles`, with -log|x_k^2 - x_l^2| for a pair.
+    """
     g, j = log_gas_index(beta, strength, n) / 2, np.arange(n)
     positive(kappa, "kappa")
     above, below = np.r_[2 * j * g, (j + 1) * g], np.r_[j * g, np.full(n, g)]  # Gamma(1/2 + j g) by the duplication formula
@@ -147,9 +156,12 @@ def mirror_gas_energy_variance(n: int, beta: float, kappa: float, strength: floa
 
 
 def sample_mirror_gas(
-    n: int, beta: float, kappa: float, strength: float, rng: int | np.random.Generator, size: int = 1
+    n: int, beta: float, kappa: float, strength: float, rng: int | np.random.Generator, *, size: int = 1
 ) -> Float[np.ndarray, "size n 1"]:
-    """Exact samples (size, n, 1) of `mirror_gas_log_partition`'s gas, sorted by distance from the centre, of independent signs."""
+    """Exact samples (size, n, 1) of `mirror_gas_log_partition`'s gas, sorted by distance from the centre, of independent signs.
+
+    rng: seed or generator.
+    """
     b, scale2, rng = log_gas_index(beta, strength, n), 2 / (beta * positive(kappa, "kappa")), generator(rng)
     distance = np.sqrt(beta_laguerre(n, b, -0.5, rng, size) * scale2)
     return (distance * rng.choice((-1.0, 1.0), distance.shape))[..., None]

@@ -154,7 +154,7 @@ class QuarticWell(RadialLaw):
         """P(|X| <= r), shape of r."""
         r = np.maximum(finite(r, "r"), 0.0)
         if self.split:
-            return self._square.cdf(r**2 - self._centre)
+            return self._square.cdf(np.ravel(r**2 - self._centre)).reshape(r.shape)
         t, weight = np.minimum(r / self.radius, 1) ** 2, self._outer_weight
         return (1 - weight) * betainc(0.5, 1.5, t) + weight * betainc(1.5, 1.5, t)
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincinv, betaln, digamma, gammaln
 
-from theory.arrays import FloatArray, count, finite, generator, real
+from theory.arrays import FloatArray, count, extent, finite, generator, real
 
 __all__ = ["BallLaw", "Moved", "RadialLaw", "SphereLaw", "finite_order", "invert", "line", "probabilities", "radii", "representable"]
 
@@ -97,6 +97,13 @@ class RadialLaw:
     def density(self, x: ArrayLike) -> FloatArray:
         """Density at x (..., dim), shape (...)."""
         raise ValueError(f"{type(self).__name__} has no density with respect to Lebesgue measure")
+
+    def radial_density(self, r: ArrayLike) -> FloatArray:
+        """Density, per volume of R^dim, at the distance r >= 0 from the centre; shape of r. ValueError as `density`, or for r < 0."""
+        r = finite(r, "r")
+        if (r < 0).any():
+            raise ValueError(f"r must be at least 0, got {extent(r)}")
+        return self.density(r.reshape(-1, 1) * np.eye(1, self.dim)).reshape(r.shape)
 
     def radial_cdf(self, r: ArrayLike) -> FloatArray:
         """P(|x| <= r), shape of r."""
@@ -245,6 +252,8 @@ class Moved:
     centre: tuple[float, ...]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.law, RadialLaw):
+            raise ValueError(f"law must be a rotation-invariant law (RadialLaw), got {self.law!r}")
         if finite(self.centre, "centre").shape != (self.law.dim,):
             raise ValueError(f"centre must hold {self.law.dim} numbers, got {self.centre!r}")
 

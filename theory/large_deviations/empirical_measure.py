@@ -93,6 +93,11 @@ class GibbsRate:
         A density from which the minimiser of F is sought (default: the Gibbs density of V). Where F is not convex (attraction) it may have
         several local minima: the caller picks the lowest, for example from `field.stationary_states`.
 
+    Raises
+    ------
+    ValueError
+        If field is no MeanField, or start is no density of mass 1 on its cells.
+
     Notes
     -----
     The Legendre transform is the rate of a linear statistic where Lambda is differentiable (Gaertner-Ellis), as it is for a convex F.
@@ -100,10 +105,9 @@ class GibbsRate:
     """
 
     def __init__(self, field: MeanField, *, start: ArrayLike | None = None):
-        if not isinstance(field, MeanField):
-            raise ValueError(f"field must be a MeanField, got {field!r}")
-        self.field, self.beta = field, field.beta
-        self._start = start
+        self.field = require_mean_field(field, "field")
+        self.beta = field.beta
+        self._start = None if start is None else _starting(field, start)
 
     @cached_property
     def minimum(self) -> Stationary:
@@ -162,6 +166,13 @@ class GibbsRate:
         return f
 
 
+def require_mean_field(field: Any, name: str) -> MeanField:
+    """The mean field; ValueError for anything else."""
+    if not isinstance(field, MeanField):
+        raise ValueError(f"{name} must be a MeanField, got {field!r}")
+    return field
+
+
 class _Path:
     """Tilted densities along the branch that starts at the minimiser, or, where branches coexist, along the lower one."""
 
@@ -213,6 +224,15 @@ class _Path:
         raise ValueError(f"value = {value!r} is out of reach: a tilt of {near:g} brings the mean of f to {self.mean(state.rho):g}")
 
 
+def _starting(field: MeanField, start: ArrayLike) -> FloatArray:
+    """`start` as a density on the field's cells; ValueError otherwise."""
+    start = finite(start, "start")
+    try:
+        return field.density(start)
+    except ValueError as error:
+        raise ValueError(f"start must be a density on the cells: {error}") from None
+
+
 def _settled(field: MeanField, start: ArrayLike | None) -> Stationary:
     """A stationary density whose equation is solved; RuntimeError otherwise."""
     found = field.stationary(start)
@@ -233,9 +253,7 @@ class EnergyRate:
     """
 
     def __init__(self, field: MeanField, minimum: Any):
-        if not isinstance(field, MeanField):
-            raise ValueError(f"field must be a MeanField, got {field!r}")
-        self.field = field
+        self.field = require_mean_field(field, "field")
         self.minimum = float(finite(real(getattr(minimum, "energy", minimum), "minimum"), "minimum"))
 
     def energy(self, rho: ArrayLike) -> float:
@@ -251,9 +269,10 @@ class EnergyRate:
 def confinement_rate(field: MeanField, confined: MeanField) -> float:
     """lim -(1/N) log P(all particles lie in the domain of `confined`), the same model on a smaller domain: beta times the rise of min F.
 
-    With `confined` ending at x this is the left tail of the largest particle; two intervals are not one mesh, so no holes.
+    With `confined` ending at x this is the left tail of the largest particle; two intervals are not one mesh, so no holes. ValueError if
+    one is no MeanField or their beta differ.
     """
-    if field.beta != confined.beta:
+    if require_mean_field(field, "field").beta != require_mean_field(confined, "confined").beta:
         raise ValueError(f"confined must have beta = {field.beta!r}, got {confined.beta!r}")
     return field.beta * (GibbsRate(confined).free_energy - GibbsRate(field).free_energy)
 

@@ -17,7 +17,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import ndtr
 
 from theory.arrays import FloatArray, count, finite, positive, real
-from theory.large_deviations.empirical_measure import Deviation, GibbsRate, confinement_rate
+from theory.large_deviations.empirical_measure import Deviation, GibbsRate, confinement_rate, require_mean_field
 from theory.mean_field.meshes import Function
 from theory.mean_field.radial import RadialBall
 from theory.mean_field.solver import MeanField
@@ -45,9 +45,7 @@ class Fluctuations:
     """
 
     def __init__(self, field: MeanField, rho: ArrayLike | None = None):
-        if not isinstance(field, MeanField):
-            raise ValueError(f"field must be a MeanField, got {field!r}")
-        self.field = field
+        self.field = require_mean_field(field, "field")
         self.rho = GibbsRate(field).minimum.rho if rho is None else finite(rho, "rho")
         error = field.mesh.integral(np.abs(field.gibbs(field.potential(self.rho)) - self.rho))
         if error > 1e-6:
@@ -249,7 +247,7 @@ class LearnedKernel:
 
     def __init__(self, field: MeanField, delta: ArrayLike, rho: ArrayLike | None = None):
         self.delta = finite(delta, "delta")
-        if isinstance(field.mesh, RadialBall):
+        if isinstance(require_mean_field(field, "field").mesh, RadialBall):
             raise ValueError("field must live on an interval, a rectangle or a disc: a radial density knows no cos(w . delta)")
         planar = field.mesh.centres.ndim > len(field.mesh.shape)
         if self.delta.shape != ((field.mesh.centres.shape[-1],) if planar else ()):

@@ -88,9 +88,15 @@ def circle_normaliser(beta: float, strength: float, period: float) -> Normaliser
 
 
 def second_moment_rate(value: ArrayLike, beta: float, kappa: float, strength: float, *, dim: int = 1) -> FloatArray:
-    """Rate at which (1/n) sum |x|^2 is found near `value` in the trap, speed n, any dim: from its Gamma law (`virial.square_sum_law`).
+    """Rate at which (1/n) sum |x|^2 of the log gas (s = 0) in the trap is found near `value`, speed n, any dim.
 
-    y - k - k log(y/k), y = beta kappa value/2, k = (dim + c)/2; zero at the mean (dim + c)/(beta kappa), infinite at 0.
+    y - k - k log(y/k), y = beta kappa value/2, k = (dim + c)/2, from its Gamma law (`virial.square_sum_law`); shape of value, zero at the
+    mean (dim + c)/(beta kappa), infinite at 0. Other s: `GibbsRate.linear_statistic` of the averages of |x|^2 over the cells.
+
+    Raises
+    ------
+    ValueError
+        If value or strength is negative, beta or kappa is not positive, or dim is no integer of at least 1.
     """
     k = (count(dim, "dim") + _crossover(beta, strength)) / 2
     y = positive(beta, "beta") * positive(kappa, "kappa") * _not_negative(value, "value") / 2

@@ -65,7 +65,8 @@ def check(
     Parameters
     ----------
     dataset
-        A trajectory with `omega` (chain, step, particle, dim) and the descriptions in its attrs.
+        A trajectory with `omega` (chain, step, particle, dim). Its attrs `energy`, `domain`, `sampler` are descriptions as JSON; beta is
+        in the sampler's, as {"name": "MALA", "step_size": 0.01, "beta": 6.0}. Laws that need what is not described are skipped.
     external, interaction
         Callables of x and of the distance r, for energy terms that the description does not give in closed form (alignment, user
         energies); they are added to the described terms and used by the density law. V(x) is per particle, g(r) includes its strength.
@@ -88,8 +89,8 @@ def check(
     ------
     ValueError
         If `omega` is missing, misshapen or beyond 1e100, a description is no JSON object or holds numbers that no energy, domain or
-        sampler has, a recorded series holds none, burn_in or alpha lies outside [0, 1) and (0, 1), or no frame is
-        left after the tuning.
+        sampler has, a Langevin, MALA or HMC sampler has no beta, a recorded series holds none, burn_in or alpha lies outside [0, 1)
+        and (0, 1), or no frame is left after the tuning.
     """
     if not 0 < real(alpha, "alpha") < 1:
         raise ValueError(f"alpha must lie in (0, 1), got {alpha!r}")

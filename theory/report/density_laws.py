@@ -132,11 +132,11 @@ def _exact_line(run: Run, beta: float, strength: float, rng: int | np.random.Gen
     size = max(100, 40_000 // n)
     if run.named("Quadratic"):
         stiffness, centre = run.trap()
-        return sample_log_gas(n, beta, stiffness, strength, rng, size)[..., 0] + centre
+        return sample_log_gas(n, beta, stiffness, strength, rng, size=size)[..., 0] + centre
     if run.domain.get("name") not in ("Ball", "Box"):
         raise NotApplicable("nothing confines the particles")
     middle = 0.0 if run.domain["name"] == "Ball" else float(np.add(*run.box())[0]) / 2
-    return sample_wall_gas(n, beta, strength, run.half_width(), rng, size)[..., 0] + middle
+    return sample_wall_gas(n, beta, strength, run.half_width(), rng, size=size)[..., 0] + middle
 
 
 def _trapped(run: Run) -> bool:
@@ -203,6 +203,7 @@ def _radial(run: Run, beta: float, free: bool) -> _Reference:
         points = np.quantile(r, DECILES)
         level = ginibre_radial_cdf(points, run.n_particles, beta, stiffness)
         return _Reference(r, points, level, 0.0, 0.0, "worst decile of the radius, exact Ginibre")
+    _require_integrable(run)
     if not walled:
         radius = 1.2 ** np.ceil(np.log(1.3 * r.max()) / np.log(1.2))  # one of few, so that runs of one gas share one law
     try:
@@ -210,6 +211,14 @@ def _radial(run: Run, beta: float, free: bool) -> _Reference:
     except ValueError as error:
         raise NotApplicable(str(error)) from None
     return _Reference(r, points, DECILES, 0.0, _finite_n(run), "worst decile of the radius, mean field")
+
+
+def _require_integrable(run: Run) -> None:
+    """NotApplicable where the energy of every density is infinite."""
+    for term in run.named("Riesz"):
+        singular = float(term["strength"]) and not (term.get("softening") or term.get("truncation"))
+        if singular and run.exponent(term) >= run.dim:
+            raise NotApplicable(f"no mean field: s must be below the dimension {run.dim}, got {run.exponent(term):g}")
 
 
 @lru_cache(maxsize=32)
@@ -248,6 +257,7 @@ def _mean_field(run: Run, beta: float) -> MeanField:
     else:
         low, high = (float(end[0]) for end in run.box())
     interacting = bool(run.named("Riesz") or run.interaction)
+    _require_integrable(run)
     try:
         edges = np.linspace(low, high, CELLS + 1)
         return MeanField(lambda x: external(run, x), (lambda r: interaction(run, r)) if interacting else None, beta, edges)

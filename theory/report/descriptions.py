@@ -37,8 +37,10 @@ def described_domain(dataset: xr.Dataset, dim: int) -> dict[str, Any]:
 
 
 def described_sampler(dataset: xr.Dataset) -> dict[str, Any]:
-    """The sampler, {} without a description; ValueError for numbers that no sampler has."""
+    """The sampler, {} without a description; ValueError for numbers that no sampler has, or a known one without beta."""
     sampler = _description(dataset, "sampler")
+    if sampler.get("name") in ("Langevin", "MALA", "HMC") and "beta" not in sampler:
+        raise ValueError(f"dataset.attrs['sampler'] must give a number, positive, for beta of {sampler['name']}, got {sampler}")
     for key, kind in _SAMPLER.items():
         if isinstance(sampler.get(key), dict) or (key, sampler.get(key)) == ("beta", "inf"):
             continue  # a schedule, a descent

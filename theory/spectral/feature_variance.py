@@ -171,7 +171,7 @@ def gram_error(x: ArrayLike, pair: SpectralPair, n_features: int, *, orthogonal:
     """
     x = vectors(x, "x")
     if x.ndim != 2 or 0 in x.shape:
-        raise ValueError(f"x must have shape (n, dim), none of them 0, got {x.shape}")
+        raise ValueError(f"x must have shape (n, dim) with n and dim at least 1, got {x.shape}")
     if orthogonal and not isinstance(pair, Gaussian):
         raise ValueError(f"pair must be Gaussian for orthogonal features, got {pair!r}")
     delta = x[:, None] - x

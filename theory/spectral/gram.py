@@ -191,7 +191,7 @@ def _smaller(phi: ArrayLike) -> FloatArray:
     """phi phi^T or phi^T phi, whichever is smaller; they share their nonzero eigenvalues."""
     phi = finite(phi, "phi")
     if phi.ndim != 2 or not phi.size:
-        raise ValueError(f"phi must have shape (n, feature), none of them 0, got {phi.shape}")
+        raise ValueError(f"phi must have shape (n, feature) with n and feature at least 1, got {phi.shape}")
     return phi @ phi.T if phi.shape[0] <= phi.shape[1] else phi.T @ phi
 
 

@@ -120,6 +120,8 @@ class PenningtonWorah:
     @classmethod
     def of(cls, f: Callable, phi: float, psi: float, *, sigma: float = 1.0, kinks: Sequence[float] = (0.0,)) -> PenningtonWorah:
         """The law for the activation f, a function of arrays, smooth except at `kinks`; its mean is removed. Adaptive quadrature."""
+        if not callable(f):
+            raise ValueError(f"f must be a callable, got {f!r}")
         sigma = positive(sigma, "sigma")
         cuts = [-38.0, *sorted(k / sigma for k in kinks if abs(k / sigma) < 38), 38.0]
 
@@ -254,7 +256,7 @@ def fourier_gram(
     """
     x, m, ridge = finite(x, "x"), count(n_frequencies, "n_frequencies"), positive(ridge, "ridge")
     if x.ndim != 2 or 0 in x.shape:
-        raise ValueError(f"x must have shape (n, dim), none of them 0, got {x.shape}")
+        raise ValueError(f"x must have shape (n, dim) with n and dim at least 1, got {x.shape}")
     x = x / positive(length, "length")
     norms, product = np.sum(x**2, 1), x @ x.T
     near, far = (np.exp(-0.5 * np.add.outer(norms, norms) + sign * product) for sign in (1, -1))
