@@ -78,9 +78,7 @@ def fit_rate(n: ArrayLike, error: ArrayLike, *, standard_error: ArrayLike | None
         raise ValueError(f"error must have shape (len(n),) or (len(n), repeats), got {error.shape} for n of shape {n.shape}")
     least = 3 if standard_error is None else 2
     if (n <= 0).any() or (error <= 0).any() or error.size < least or len(np.unique(n)) < 2:
-        raise ValueError(
-            f"n and error must be positive with at least {least} points at two n, got {extent(n)}, and {extent(error)}"
-        )
+        raise ValueError(f"n and error must be positive with at least {least} points at two n, got {extent(n)}, and {extent(error)}")
     level = fraction(level, "level")
     weight = np.ones(error.shape)
     if standard_error is not None:
@@ -124,9 +122,7 @@ def bootstrap_rate(
             f"error must have shape (len(n), replicate) with at least five replicates, got {error.shape} for n of shape {n.shape}"
         )
     if (n <= 0).any() or (error < 0).any() or len(np.unique(n)) < 2 or not error.any(1).all():
-        raise ValueError(
-            f"n must be positive at two values and error at least 0, not all 0 at any n, got {extent(n)}, and {extent(error)}"
-        )
+        raise ValueError(f"n must be positive at two values and error at least 0, not all 0 at any n, got {extent(n)}, and {extent(error)}")
     level, rng, powers = fraction(level, "level"), generator(rng), error**power
     repeats, x = error.shape[1], np.log(n)
     means = [powers.mean(1)]

@@ -39,11 +39,7 @@ def radial_equilibrium(
     """
     dim, s = count(dim, "dim"), real(s, "s")
     if not dim - 2 <= s < dim:
-        why = (
-            "every measure has infinite energy"
-            if s >= dim
-            else "the minimiser may be singular, closed forms: quadratic_trap, hard_wall"
-        )
+        why = "every measure has infinite energy" if s >= dim else "the minimiser may be singular, closed forms: quadratic_trap, hard_wall"
         raise ValueError(f"s must lie in [{dim - 2}, {dim}), got {s!r}: {why}")
     if s == dim - 2:
         return CoulombEquilibrium(external, strength, dim, derivative, wall)
