@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -297,3 +298,15 @@ def test_a_moved_law_is_the_law_about_its_centre():
         Moved(3, (1.0,))
     with pytest.raises(ValueError, match="centre must hold 2 numbers"):
         Moved(law, (1.0,))
+
+
+@pytest.mark.parametrize("dim", [2, 3, 6])
+def test_means_over_spheres_near_the_exponent_of_a_surface(dim):
+    for s in (dim - 1 + 4e-5, dim - 1 - 4e-5):
+        for z in (0.3, 0.9, 0.996, 0.9999, 1 - 1e-8):
+            exact = float(mpmath.hyp2f1(mpmath.mpf(s) / 2, 1 - (dim - mpmath.mpf(s)) / 2, mpmath.mpf(dim) / 2, mpmath.mpf(z) ** 2))
+            assert float(mean_over_sphere(z, 1.0, dim, s)) == pytest.approx(exact, rel=1e-10)
+    for s in (dim - 1 + 1e-8, dim - 1 - 1e-8):
+        assert np.isfinite(mean_over_sphere(0.3, 1.0, dim, s))
+        with pytest.raises(ValueError, match=f"s must be dim - 1 = {dim - 1} or differ"):
+            mean_over_sphere([0.3, 0.9999], 1.0, dim, s)

@@ -35,11 +35,16 @@ def mean_over_ball(r: ArrayLike, radius: float, dim: int, s: float, exponent: fl
 
 
 def mean_over_sphere(r: ArrayLike, rho: ArrayLike, dim: int, s: float) -> FloatArray:
-    """Mean of g_s(|x - y|) at |x| = r over the sphere |y| = rho: symmetric, so that the larger radius comes first. Broadcasts."""
+    """Mean of g_s(|x - y|) at |x| = r over the sphere |y| = rho: symmetric, so that the larger radius comes first. Broadcasts.
+
+    ValueError near the sphere for s within 3e-5 of dim - 1 but not there, where SciPy's `hyp2f1` loses its digits.
+    """
     r, rho = np.broadcast_arrays(np.asarray(r, dtype=float), np.asarray(rho, dtype=float))
     if dim == 1:
         with np.errstate(divide="ignore"):  # r = rho
             return (riesz(np.abs(r - rho), s) + riesz(r + rho, s)) / 2
     high = np.maximum(r, rho)
     z, b = (np.minimum(r, rho) / high) ** 2, 1 - (dim - s) / 2
+    if 0 < abs(s - (dim - 1)) < 3e-5 and (z > 0.99).any():
+        raise ValueError(f"s must be dim - 1 = {dim - 1} or differ from it by 3e-5 near the sphere, got {s!r}")
     return 0.5 * _log_sum(b, dim / 2, z) - np.log(high) if s == 0 else np.sign(s) * high**-s * hyp2f1(s / 2, b, dim / 2, z)
