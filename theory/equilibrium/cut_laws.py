@@ -17,7 +17,7 @@ from scipy.integrate import quad
 
 from theory.arrays import FloatArray, count, generator, positive
 from theory.equilibrium.radial_law import invert, line, probabilities
-from theory.equilibrium.tanh_sinh import NODE, OTHER, WEIGHT
+from theory.tanh_sinh import NODE, OTHER, WEIGHT
 
 __all__ = ["JacobiWeight", "LaguerreWeight"]
 

@@ -12,8 +12,8 @@ from scipy.special import betainc, digamma, hyp2f1
 from theory.arrays import FloatArray, finite, positive, real
 from theory.equilibrium.radial_law import RadialLaw, finite_order, invert, probabilities, radii, representable
 from theory.equilibrium.riesz_means import mean_over_ball
-from theory.equilibrium.tanh_sinh import NODE, OTHER, WEIGHT
 from theory.equilibrium.trap import Semicircle
+from theory.tanh_sinh import NODE, OTHER, WEIGHT
 
 __all__ = ["FreudWeight", "QuarticWell"]
 

@@ -16,7 +16,7 @@ from scipy.special import poch
 
 from theory.arrays import FloatArray, finite
 from theory.equilibrium.radial_law import RadialLaw, finite_order, invert, line, probabilities
-from theory.equilibrium.tanh_sinh import NODE, WEIGHT
+from theory.tanh_sinh import NODE, WEIGHT
 
 __all__ = ["LARGEST_CROSSOVER", "PhaseLaw", "TaylorTable", "gamma_ratio"]
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from scipy.special import hyp2f1
 
 from theory.arrays import FloatArray
-from theory.equilibrium.tanh_sinh import NODE, WEIGHT
+from theory.tanh_sinh import NODE, WEIGHT
 
 __all__ = ["mean_over_ball", "mean_over_sphere", "riesz"]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from theory.arrays import FloatArray
 from theory.mean_field.meshes import Function, evaluate
-from theory.mean_field.shell_averages import CHUNK, TIERS, Indices, gauss_in_shells, singular_power, singular_rule, tanh_sinh
+from theory.mean_field.shell_averages import CHUNK, ENDS, TIERS, Indices, gauss_in_shells, singular_power, singular_rule
 
 __all__ = ["ring_averages"]
 
@@ -91,7 +91,7 @@ def _same_ring(i: int, width: float) -> Strip:
         q = i * width + delta / 2 + (width - delta) * v
         return delta, q, 2 * width * (width - delta) * (q**2 - delta**2 / 4)
 
-    return Strip(at_centre, 1.0, *tanh_sinh()) if i == 0 else Strip(around, i + 0.5, *_gauss(8))
+    return Strip(at_centre, 1.0, *ENDS) if i == 0 else Strip(around, i + 0.5, *_gauss(8))
 
 
 def _next_ring(i: int, width: float) -> Strip:

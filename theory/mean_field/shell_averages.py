@@ -16,14 +16,16 @@ from scipy.special import betainc
 
 from theory.arrays import FloatArray, numeric
 from theory.mean_field.meshes import evaluate
+from theory.tanh_sinh import tanh_sinh
 
-__all__ = ["common_volume", "gauss_in_shells", "shell_averages", "singular_power", "singular_rule", "spherical_mean", "tanh_sinh"]
+__all__ = ["ENDS", "common_volume", "gauss_in_shells", "shell_averages", "singular_power", "singular_rule", "spherical_mean"]
 
 Function = Callable[[FloatArray], ArrayLike]
 Indices = NDArray[np.integer]
 MARGIN = 1e-3  # by which a power of r must be integrable, as a fraction of the dimension
 TIERS = ((0.0, 4.0, 10), (4.0, 16.0, 5), (16.0, 64.0, 4), (64.0, np.inf, 3))  # gap in widths of the wider shell, Gauss points a radius
 CHUNK = 1 << 19  # values of g at once
+ENDS = tanh_sinh(-3.3, 3.0, 91)[::2]  # nodes and weights on (0, 1) for logarithms or fractional powers at the ends
 
 
 def shell_averages(interaction: Function, edges: FloatArray, dim: int) -> FloatArray:
@@ -116,14 +118,6 @@ def gauss_in_shells(edges: FloatArray, dim: int, points: int) -> tuple[FloatArra
     return centre + half * node, vector[:, 0] ** 2
 
 
-def tanh_sinh() -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights on (0, 1) for integrands with logarithms or fractional powers at the ends (Takahasi & Mori 1974)."""
-    tau = np.linspace(-3.3, 3.0, 91)
-    sinh = np.pi * np.sinh(tau)
-    node = 1 / (1 + np.exp(-sinh))
-    return node, (tau[1] - tau[0]) * np.pi * np.cosh(tau) * node / (1 + np.exp(sinh))
-
-
 def singular_power(interaction: Function, scale: float, dim: int) -> tuple[float, float]:
     """p of g ~ r^-p at 0 (nearly 0 for a logarithm, 0 for a finite g), and a tiny radius below which g may pass for that power.
 
@@ -149,7 +143,7 @@ def singular_power(interaction: Function, scale: float, dim: int) -> tuple[float
 
 def singular_rule(power: float, dim: int) -> tuple[FloatArray, FloatArray]:
     """Nodes t and weights on (0, 1) with sum_k weight f(t) = int_0^1 t^(dim - 1 - power) f(t) dt, for f with a logarithm at 0 at most."""
-    node, weight = tanh_sinh()
+    node, weight = ENDS
     return node ** (1 / (dim - power)), weight / (dim - power)
 
 
@@ -185,7 +179,7 @@ def _touching(interaction: Function, edges: FloatArray, i: Indices, j: Indices, 
         known = np.maximum(t, smallest / scale[first, None])  # below, g is a power
         values = known**power * _at_distance(interaction, scale[first, None] * known) * _distance_density(t, balls[:, first, None], dim)
         total[first] += high[first] ** (dim - power) * (values @ weight)
-        node, weight = tanh_sinh()
+        node, weight = ENDS
         t = low[later, None] + (high - low)[later, None] * node
         values = t ** (dim - 1) * _at_distance(interaction, scale[later, None] * t) * _distance_density(t, balls[:, later, None], dim)
         total[later] += (high - low)[later] * (values @ weight)
