@@ -254,6 +254,8 @@ def _lower(log: Tensor, top: Tensor) -> Tensor:
 
 def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) -> Tensor:
     """Output rows from (sum K v, sum K) relative to exp(log_scale); `visible` (batch, 1, row) counts keys."""
+    if call.normalise == "part":  # to be joined with other parts of the same rows: (numerator, denominator, log scale)
+        return torch.cat((total, log_scale[..., None]), -1)
     out, by = total[..., :-1], total[..., -1:]
     limit = torch.finfo(total.dtype)
     if call.normalise == "sum":
