@@ -1,149 +1,147 @@
-"""Feature maps of kernel attention: particles omega, one set per head, behind one torch module.
+"""Feature maps of kernel attention by name: particles omega, one set per head, behind one torch module.
 
-The features are those of `particles.features`, so that both training phases and the particle simulation use the same phi by construction.
 With M particles the map is phi_Omega(x) = M^-1/2 (phi(x; omega_1), ..., phi(x; omega_M)) (Coulomb paper, App. D; methods of Performer and
 random feature attention), so phi_Omega(q) . phi_Omega(k) estimates the kernel. It comes as (log_scale, features): the true features are
 exp(log_scale) * features, where `features` is bounded; nothing overflows and no epsilon is needed.
 
-| name             | phi(x; omega)                                    | source                                        |
-|------------------|--------------------------------------------------|-----------------------------------------------|
-| "favor"          | exp(omega.x - |x|^2/2)                           | Choromanski et al. 2021; Coulomb paper, App. D |
-| "softplus"       | (softplus(omega.x/temperature) + floor)/Z        | Coulomb paper, App. D                         |
-| "porf-softplus"  | the same formula, orthogonal first draw          | Coulomb paper, App. D                         |
-| "elu", "elu+1"   | max(1 + elu(omega.x/temperature), floor)/Z       | Coulomb paper, App. D (with b_i = 0)          |
-| "softmaxfeat"    | sqrt(M) softmax over the particles of omega.x/temperature | Coulomb paper, App. D                |
-| "fourier"        | (cos omega.x, sin omega.x), 2 features a particle | Flexformer; Rahimi and Recht 2007            |
-| "phase"          | sqrt2 cos(omega.x + b), particle (omega, b)      | Coulomb paper, Lemma 3                        |
+| name                 | phi(x; omega)                                              | source                                      |
+|----------------------|------------------------------------------------------------|---------------------------------------------|
+| "favor"              | exp(omega.x - |x|^2/2)                                     | Choromanski et al. 2021; Coulomb paper, App. D |
+| "favor-hyperbolic"   | exp(+-omega.x - |x|^2/2)/sqrt2, 2 features a particle      | Choromanski et al. 2021, Lemma 1            |
+| "softplus"           | (softplus(omega.x/temperature) + floor)/Z                  | Coulomb paper, App. D                       |
+| "porf-softplus"      | the same formula, orthogonal first draw                    | Coulomb paper, App. D                       |
+| "elu", "elu+1"       | max(1 + elu(omega.x/temperature), floor)/Z                 | Coulomb paper, App. D (with b_i = 0)        |
+| "sigmoid2"           | sigmoid(omega.x/temperature)^2/Z                           | Coulomb paper, App. D                       |
+| "softmaxfeat"        | sqrt(M) softmax over the particles of omega.x/temperature  | Coulomb paper, App. D                       |
+| "cos2"               | cos(omega.x + b)^2/Z, particle (omega, b), b not trained   | Coulomb paper, App. D                       |
+| "fourier"            | (cos omega.x, sin omega.x), 2 features a particle          | Rahimi and Recht 2007                       |
+| "phase"              | sqrt2 cos(omega.x + b), particle (omega, b)                | Coulomb paper, Lemma 3                      |
+| "rfa"                | exp(|x|^2/2) (cos omega.x, sin omega.x), independent draw  | Peng et al. 2021                            |
+| "flexformer"         | the same formula, orthogonal first draw                    | Flexformer, stationary                      |
+| "flexformer-nonstationary" | exp(|x|^2 exp(-tau)) (cos w1.x + cos w2.x, sin w1.x + sin w2.x)/2, particle (w1, w2) | Flexformer    |
+| "exponential"        | queries exp(omega.q + b), keys exp(omega_k.k + b + a |k|^2 + u.k), all learned | `exponential`           |
+| "optimal-positive"   | (1 - 4A)^(dim/4) exp(A |omega|^2 + sqrt(1 - 4A) omega.x - |x|^2/2) | arXiv 2205.15317; `optimal_positive` |
+| "data-aware"         | exp(omega.S x - |S x|^2/2), S learned from 1               | DARKFormer, arXiv 2603.04127; `data_aware`  |
+| "hedgehog"           | exp(+-W x), W omega for queries and omega_k for keys       | Hedgehog, arXiv 2402.04347, eq. 6           |
+| "hedgehog-joint"     | softmax over all 2 M entries of (W x, -W x)/temperature    | flash-linear-attention has temperature 1/2  |
+| "hedgehog-softmax"   | (softmax(W x), softmax(-W x))                              | the Hedgehog authors' later code            |
+| "linear"             | 1 + elu(omega x)                                           | Katharopoulos et al. 2020                   |
+| "identity"           | omega x                                                    | control: the kernel q.k                     |
+| "polaformer"         | powers of the positive and negative parts of omega x       | PolaFormer; `homogeneous.PolaFormer`        |
+| "cosformer"          | relu(omega x) (cos, sin)(pi position/(2 horizon))          | cosFormer; `homogeneous.CosFormer`          |
 
-`particles` calls "favor" "positive" and "softmaxfeat" "softmax"; the other names that both have are the same. Any feature of
-`particles`, with the options that it was made with, can stand in a name's place: the way of a stored measure into attention.
+The last four have no frequencies in their papers: omega starts as a frozen identity, n_features is that of `dim` particles, and they and
+the Hedgehog maps lack the factor M^-1/2. In normalised attention "hedgehog-joint" and "hedgehog" differ only by a weight of each key, the
+inverse of its sum. `particles` calls "favor" "positive" and "softmaxfeat" "softmax". Any feature of `particles`, with the options that it
+was made with, can stand in a name's place: the way of a stored measure into attention.
 
 Z makes the features of one token sum to sqrt(M) before the M^-1/2 (`renormalise`, the paper's choice). The paper states neither
-temperature, floor nor first draw: temperature 1, floor 0 and the draws of `feature_map` are ours.
+temperature, floor nor first draw: temperature 1, floor 0 and the draws here are ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from particles.arrays import as_float, count, positive
-from particles.features import Elu, Feature, FourierPair, FourierPhase, PositiveExponential, SoftmaxFeatures, Softplus
+from attention import draws
+from attention.base import FeatureMap, Particles, described, per_head
+from attention.exponential import data_aware, exponential, hedgehog, optimal_positive
+from attention.homogeneous import CosFormer, Identity, PolaFormer
+from attention.particle_map import ParticleMap
+from attention.trigonometric import Trigonometric
+from particles.arrays import count, flag, positive
+from particles.features import (
+    CosineSquared,
+    Elu,
+    Feature,
+    FourierPair,
+    FourierPhase,
+    HyperbolicPair,
+    NonstationaryPair,
+    PositiveExponential,
+    SigmoidSquared,
+    SoftmaxFeatures,
+    Softplus,
+)
 
-_MAPS: dict[str, tuple[type[Feature], bool]] = {  # name: (feature, orthogonal first draw)
-    "favor": (PositiveExponential, True),
-    "softplus": (Softplus, False),
-    "porf-softplus": (Softplus, True),
-    "elu": (Elu, False),
-    "elu+1": (Elu, False),
-    "softmaxfeat": (SoftmaxFeatures, False),
-    "fourier": (FourierPair, True),
-    "phase": (FourierPhase, True),
-}
-_DEFAULTS: dict[str, Any] = {"renormalise": True}  # of App. D; particles.features leaves it off
+__all__ = ["MAPS", "MAP_NAMES", "FeatureMap", "Kind", "described", "feature_map"]
 
 
-class FeatureMap(nn.Module):
-    """phi_Omega for every head: x (batch, head, time, dim) to (log_scale, features). Build it with `feature_map`.
-
-    Parameters
-    ----------
-    name : one of the table above, or the name of the `particles` feature that was given.
-    feature : the `particles` feature.
-    omega : (heads, particle, particle_dim) first values, copied.
-    weights : (heads, particle), summing to 1 over the particles, or None for equal ones.
+class Kind(NamedTuple):
+    """What stands behind a name.
 
     Attributes
     ----------
-    omega : nn.Parameter (heads, particle, particle_dim), in units of scaled inputs (see `kernel_attention`); learnable until `freeze`.
-        It is only ever written in place, so that optimisers and `state_dict` keep pointing to it.
-    weights : buffer (heads, particle) or None, not trained: K = sum_k weights_k phi_k phi_k.
-    signed : whether a feature can be negative, and with it a denominator.
-    feature_dim : features per token and head, particles times `feature.width`.
+    build : makes the map from (name, particles, *feature, **options).
+    draw : first values of the particles.
+    feature : the `particles` feature of the map, if it is one's.
+    width : features per particle.
+    options : options and their defaults; None is a default that the option's own documentation states.
+    fixed : what `build` is told beside them.
+    signed, positional : with default options.
+    own_keys : keys have their own particles, unless the option `shared` is set.
+    frozen : omega starts as a constant.
+    square : without a given omega n_features must be width * dim.
     """
 
-    weights: Tensor | None
+    build: Callable[..., FeatureMap]
+    draw: draws.Draw
+    feature: type[Feature] | None = None
+    width: int = 1
+    options: Mapping[str, Any] = {}
+    fixed: Mapping[str, Any] = {}
+    signed: bool = False
+    positional: bool = False
+    own_keys: bool = False
+    frozen: bool = False
+    square: bool = False
 
-    def __init__(
-        self, name: str, feature: Feature, omega: Float[Tensor, "head particle pd"], weights: Float[Tensor, "head particle"] | None = None
-    ) -> None:
-        super().__init__()
-        self.name, self.feature = name, feature
-        self.omega = nn.Parameter(omega.detach().clone())
-        self.register_buffer("weights", None if weights is None else weights.detach().clone())
 
-    @property
-    def signed(self) -> bool:
-        return self.feature.signed
+_BOUNDED = {"temperature": 1.0, "renormalise": True}  # App. D; particles.features leaves `renormalise` off
+_FLOORED = {**_BOUNDED, "floor": 0.0}
+_ELU = {**_FLOORED, "offset": False}
+_CONSTANT = {"constant_feature": 0.0}
+_HEDGEHOG = {"temperature": 1.0, "bias": False, "shared": False}
+_PAIR = Kind(Trigonometric, draws.orthogonal, FourierPair, 2, _CONSTANT, signed=True)
+_ITSELF = Kind(Identity, draws.identity, signed=True, frozen=True, square=True)
+_SPIKY = Kind(hedgehog, draws.frame, None, 2, _HEDGEHOG, own_keys=True)
 
-    @property
-    def heads(self) -> int:
-        return self.omega.shape[0]
-
-    @property
-    def feature_dim(self) -> int:
-        return self.omega.shape[1] * self.feature.width
-
-    def forward(
-        self, x: Tensor, *, role: str = "query"
-    ) -> tuple[Float[Tensor, "batch head time"], Float[Tensor, "batch head time feature"]]:
-        """x (batch, head, time, dim) to (log_scale, features), computed in float32 at least.
-
-        The true features are exp(log_scale)[..., None] * features; log_scale is -log(M)/2 for signed maps. Queries and keys share the map:
-        `role` is checked, and there for maps that tell them apart.
-
-        Raises
-        ------
-        ValueError
-            On an unknown role, or an x that does not fit the heads and the particles.
-        """
-        if role not in ("query", "key"):
-            raise ValueError(f"role must be 'query' or 'key', got {role!r}")
-        if not isinstance(x, Tensor) or x.ndim != 4 or (self.heads != 1 and self.heads != x.shape[1]):
-            raise ValueError(f"x must have shape (batch, {self.heads}, time, dim), got {described(x)}")
-        dtype = torch.promote_types(torch.promote_types(x.dtype, self.omega.dtype), torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            log_scale, phi = self.feature.scaled(x.to(dtype), self.omega.to(dtype))
-            if self.weights is not None:
-                phi = phi * (self.omega.shape[1] * self.weights.to(dtype)).sqrt()[:, None, None]
-        return log_scale - 0.5 * math.log(self.omega.shape[1]), phi.flatten(-2)
-
-    def freeze(self) -> FeatureMap:
-        """Make omega a constant of training; returns self."""
-        self.omega.requires_grad_(False)
-        return self
-
-    def release(self) -> FeatureMap:
-        """Make omega learnable; returns self."""
-        self.omega.requires_grad_(True)
-        return self
-
-    @torch.no_grad()
-    def load_omega(self, omega: Any) -> FeatureMap:
-        """Copy particles (particle, particle_dim), shared by all heads, or (heads, particle, particle_dim) into `omega`; returns self.
-
-        NumPy or torch, any float type; the values are rounded to the parameter's type. Weights become equal.
-
-        Raises
-        ------
-        ValueError
-            On another shape, NaN or infinity.
-        """
-        self.omega.copy_(_per_head(omega, tuple(self.omega.shape)))
-        if self.weights is not None:
-            self.weights.fill_(1 / self.omega.shape[1])
-        return self
-
-    def extra_repr(self) -> str:
-        heads, particles, pd = self.omega.shape
-        return f"{self.name!r}, heads={heads}, particles={particles}, particle_dim={pd}, frozen={not self.omega.requires_grad}"
+MAPS: dict[str, Kind] = {
+    "favor": Kind(ParticleMap, draws.orthogonal, PositiveExponential),
+    "favor-hyperbolic": Kind(ParticleMap, draws.orthogonal, HyperbolicPair, 2),
+    "softplus": Kind(ParticleMap, draws.normal, Softplus, 1, _FLOORED),
+    "porf-softplus": Kind(ParticleMap, draws.orthogonal, Softplus, 1, _FLOORED),
+    "elu": Kind(ParticleMap, draws.normal, Elu, 1, _ELU),
+    "elu+1": Kind(ParticleMap, draws.normal, Elu, 1, _ELU),
+    "sigmoid2": Kind(ParticleMap, draws.normal, SigmoidSquared, 1, _BOUNDED),
+    "softmaxfeat": Kind(ParticleMap, draws.normal, SoftmaxFeatures, 1, {"temperature": 1.0}),
+    "cos2": Kind(ParticleMap, draws.with_phase(draws.normal), CosineSquared, 1, {"renormalise": True, "learn_offset": False}),
+    "fourier": _PAIR,
+    "phase": Kind(Trigonometric, draws.with_phase(draws.orthogonal), FourierPhase, 1, _CONSTANT, signed=True),
+    "rfa": _PAIR._replace(draw=draws.normal, fixed={"envelope": True}),
+    "flexformer": _PAIR._replace(fixed={"envelope": True}),
+    "flexformer-nonstationary": _PAIR._replace(
+        draw=draws.pairs, feature=NonstationaryPair, options={**_CONSTANT, "tau": math.log(2), "spread": 0.1}
+    ),
+    "exponential": Kind(exponential, draws.orthogonal, options={"key_norm": -0.5, "shared": False}, own_keys=True),
+    "optimal-positive": Kind(optimal_positive, draws.orthogonal, options={"A": None, "phi2": None}),
+    "data-aware": Kind(data_aware, draws.orthogonal),
+    "hedgehog": _SPIKY,
+    "hedgehog-joint": _SPIKY._replace(fixed={"softmax": "joint"}),
+    "hedgehog-softmax": _SPIKY._replace(fixed={"softmax": "halves"}),
+    "linear": Kind(ParticleMap, draws.identity, Elu, fixed={"mean": False}, frozen=True, square=True),
+    "identity": _ITSELF,
+    "polaformer": _ITSELF._replace(build=PolaFormer, width=2, options={"alpha": 4.0, "opposite": 0.5}, signed=False),
+    "cosformer": _ITSELF._replace(build=CosFormer, width=2, options={"horizon": 4096}, signed=False, positional=True),
+}
+MAP_NAMES = tuple(MAPS)
+_OF_DRAW = ("spread",)
 
 
 def feature_map(
@@ -153,6 +151,7 @@ def feature_map(
     n_features: int,
     heads: int = 1,
     omega: Any = None,
+    omega_k: Any = None,
     weights: Any = None,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
@@ -163,104 +162,111 @@ def feature_map(
 
     Parameters
     ----------
-    name : "favor", "softplus", "porf-softplus", "elu" (or "elu+1"), "softmaxfeat", "fourier", "phase"; or a `particles.features.Feature`,
-        which is used as it is. A stored measure m keeps its kernel as feature_map(m.feature, dim=..., n_features=..., omega=m.omega,
-        weights=m.weights), with n_features its particles times m.feature.width.
+    name : one of the table above; or a `particles.features.Feature`, which is used as it is. A stored measure m keeps its kernel as
+        feature_map(m.feature, dim=..., n_features=..., omega=m.omega, weights=m.weights), with n_features its particles times
+        m.feature.width.
     dim : head dimension of queries and keys.
-    n_features : features per token and head; a cos/sin pair counts two.
+    n_features : features per token and head; a cos/sin or +- pair counts two, a constant feature one.
     heads : sets of particles; with 1 all heads share one.
     omega : first values, (particle, particle_dim) shared by the heads or (heads, particle, particle_dim), NumPy or torch. Without it
-        they are drawn: independent N(0, I), or for the names "favor", "fourier", "phase" and "porf-softplus" orthogonal blocks of
-        Haar-distributed directions with chi(dim) lengths (Choromanski et al. 2021), each row still N(0, I). Phases are uniform on
-        [0, 2 pi). In units of scaled inputs N(0, I) is the proposal that makes "favor" unbiased for exp(scale q.k) and "fourier" for
-        the Gaussian kernel exp(-scale |q - k|^2 / 2).
+        they are drawn: independent N(0, I), or for "favor", "favor-hyperbolic", "porf-softplus", "fourier", "phase", "flexformer",
+        "exponential", "optimal-positive" and "data-aware" orthogonal blocks of Haar-distributed directions with chi(dim) lengths
+        (Choromanski et al. 2021), each row still N(0, I). Phases are uniform on [0, 2 pi); Hedgehog starts at the identity, or at
+        orthonormal rows where it has not dim particles. In units of scaled inputs N(0, I) is the proposal that makes "favor" unbiased
+        for exp(scale q.k) and "fourier" for the Gaussian kernel exp(-scale |q - k|^2 / 2).
+    omega_k : first values of the keys' own particles ("exponential", the Hedgehog maps); omega's if None.
     weights : of given particles, (particle,) or (heads, particle), at least 0 and summing to 1 as `particles.load_measure` returns them;
         feature k is multiplied by sqrt(M weights_k). Equal ones if None.
-    temperature : divisor of omega.x (tau in the paper); only for names of maps that have one.
+    temperature : divisor of omega.x (tau in the Coulomb paper); only for names of maps that have one.
     generator : source of the first draw; torch's default generator if None.
     dtype : of the parameter; torch's default if None.
-    options : `floor` (>= 0, default 0) and `renormalise` (default True; in `particles` False) of the softplus and elu maps by name.
+    options : those of the name, `MAPS[name].options`: `floor` (>= 0), `renormalise` (in `particles` False) and `offset` of the bounded
+        maps, `learn_offset` of "cos2", `constant_feature` of `Trigonometric`, `tau` (its start) and `spread` (`draws.pairs`) of
+        "flexformer-nonstationary", `key_norm` of `exponential`, `A` and `phi2` of `optimal_positive`, `bias` of `hedgehog`, `shared`
+        (keys use omega), `alpha` and `opposite` of `PolaFormer`, `horizon` of `CosFormer`.
 
     Raises
     ------
     ValueError
-        On an unknown name or option, options beside a feature, an n_features that is no multiple of the feature's width, an omega of
-        another shape, or weights that do not fit it.
+        On an unknown name or option, options beside a feature, an n_features that does not fit the name, an omega of another shape,
+        or weights that do not fit it.
     """
-    feature, orthogonal = _feature(name, temperature, options)
-    label = name if isinstance(name, str) else feature.name
+    kind, options = _asked(name, temperature, options)
+    label = name.name if isinstance(name, Feature) else name
     dim, n_features, heads = count(dim, "dim"), count(n_features, "n_features"), count(heads, "heads")
-    if n_features % feature.width:
-        raise ValueError(f"n_features must be a multiple of {feature.width} for {label!r}, got {n_features}")
-    shape = (heads, n_features // feature.width, feature.particle_dim(dim))
+    feature, options = _feature(name, kind, options)
+    width, extra = kind.width, int(options.get("constant_feature", 0) != 0)
+    if n_features <= extra or (n_features - extra) % width:
+        one = " and the constant one" if extra else ""
+        raise ValueError(f"n_features must be a multiple of {width}{one} for {label!r}, got {n_features}")
+    shape = (heads, (n_features - extra) // width, feature.particle_dim(dim) if feature else dim)
+    particles = _particles(kind, shape, dim, (omega, omega_k, weights), (generator, dtype), options, label)
+    made = kind.build(label, particles, *([feature] if feature else []), **options, **kind.fixed)
+    return made.freeze() if kind.frozen else made
+
+
+def _asked(name: str | Feature, temperature: float, options: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
+    """What is behind a name or a feature, and all its options."""
+    if positive(temperature, "temperature") != 1.0:
+        options = options | {"temperature": temperature}
+    if isinstance(name, Feature):
+        if options:
+            raise ValueError(f"options belong to the names of maps, and {name!r} has its own: got {options}")
+        waves = isinstance(name, FourierPair | FourierPhase | NonstationaryPair)
+        phases = isinstance(name, FourierPhase | CosineSquared)
+        draw = draws.with_phase(draws.normal) if phases else draws.normal
+        return Kind(Trigonometric if waves else ParticleMap, draw, type(name), name.width), {}
+    if not isinstance(name, str) or name not in MAPS:
+        raise ValueError(f"name must be one of {sorted(MAPS)} or a feature of particles, got {name!r}")
+    known = MAPS[name].options
+    if "temperature" in options and "temperature" not in known:
+        raise ValueError(f"temperature has no meaning for {name!r}, got {temperature!r}")
+    if unknown := set(options) - set(known):
+        raise ValueError(f"unknown options for {name!r}: {sorted(unknown)}; it takes {sorted(known)}")
+    return MAPS[name], {**known, **options}
+
+
+def _feature(name: str | Feature, kind: Kind, options: dict[str, Any]) -> tuple[Feature | None, dict[str, Any]]:
+    """The particles' feature of a map, if it has one, and the options that are not the feature's."""
+    if kind.feature is None or isinstance(name, Feature):
+        return name if isinstance(name, Feature) else None, options
+    own = {f.name for f in fields(kind.feature)} & set(options)  # type: ignore[arg-type]
+    return kind.feature(**{key: options[key] for key in own}), {key: value for key, value in options.items() if key not in own}
+
+
+def _particles(
+    kind: Kind, shape: tuple[int, ...], dim: int, given: tuple[Any, Any, Any], how: tuple[Any, Any], options: dict[str, Any], label: str
+) -> Particles:
+    """Checked or drawn first values in the parameters' type; takes the options of the draw out of `options`."""
+    (omega, omega_k, weights), (generator, dtype) = given, how
     dtype = torch.get_default_dtype() if dtype is None else dtype
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise ValueError(f"dtype must be a real floating-point torch dtype, got {dtype!r}")
     if not isinstance(generator, torch.Generator | None):
         raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
-    first = _draw(shape, dim if orthogonal else None, feature, generator) if omega is None else _per_head(omega, shape)
     if weights is not None and omega is None:
         raise ValueError(f"weights belong to particles: give omega with them, got omega=None and weights={weights!r}")
-    return FeatureMap(label, feature, first.to(dtype), None if weights is None else _weights(weights, shape[:2]).to(dtype))
+    own = kind.own_keys and not flag(options.pop("shared", False), "shared")
+    if omega_k is not None and not own:
+        raise ValueError(f"omega_k has no meaning for {label!r} without keys of its own, got {described(omega_k)}")
+    of_draw = {key: options.pop(key) for key in _OF_DRAW if key in options}
+    first = (_drawn(kind, shape, dim, generator, of_draw) if omega is None else per_head(omega, shape)).to(dtype)
+    keys = None if not own else first if omega_k is None else per_head(omega_k, shape, "omega_k").to(dtype)
+    return Particles(first, keys, None if weights is None else _weights(weights, shape[:2]).to(dtype))
 
 
-def described(value: Any) -> str:
-    """What a message says that it got: type and shape of a tensor, the class of anything else."""
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-
-
-def _feature(name: str | Feature, temperature: float, options: dict[str, Any]) -> tuple[Feature, bool]:
-    """The particles' feature of a name and its options, or the given one, and whether its first draw is orthogonal."""
-    if isinstance(name, Feature):
-        given = options | ({} if positive(temperature, "temperature") == 1.0 else {"temperature": temperature})
-        if given:
-            raise ValueError(f"options belong to the names of maps, and {name!r} has its own: got {given}")
-        return name, False
-    if not isinstance(name, str) or name not in _MAPS:
-        raise ValueError(f"name must be one of {sorted(_MAPS)} or a feature of particles, got {name!r}")
-    cls, orthogonal = _MAPS[name]
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    if positive(temperature, "temperature") != 1.0 and "temperature" not in known:
-        raise ValueError(f"temperature has no meaning for {name!r}, got {temperature!r}")
-    unknown = set(options) - known
-    if unknown:
-        raise ValueError(f"unknown options for {name!r}: {sorted(unknown)}; it takes {sorted(known)}")
-    defaults = {key: value for key, value in ({"temperature": temperature} | _DEFAULTS).items() if key in known}
-    return cls(**(defaults | options)), orthogonal
-
-
-def _per_head(array: Any, shape: tuple[int, ...], name: str = "omega") -> Tensor:
-    """Checked numbers, of particles or of weights, with a head axis; never the user's own memory if that is NumPy's."""
-    array = as_float(array, name)
-    if tuple(array.shape) not in (shape, shape[1:]):
-        raise ValueError(f"{name} must have shape {shape} or {shape[1:]}, got {tuple(array.shape)}")
-    if isinstance(array, np.ndarray):
-        array = torch.from_numpy(array.copy())
-    return array.detach().expand(shape)
+def _drawn(kind: Kind, shape: tuple[int, ...], dim: int, generator: torch.Generator | None, options: dict[str, Any]) -> Tensor:
+    """First particles; coordinates that a feature has and its draw does not know are N(0, 1)."""
+    heads, particles, particle_dim = shape
+    omega = kind.draw(heads, particles, dim, generator, **options)
+    missing = particle_dim - omega.shape[-1]
+    return torch.cat((omega, draws.normal(heads, particles, missing, generator)), -1) if missing else omega
 
 
 def _weights(weights: Any, shape: tuple[int, ...]) -> Tensor:
     """Checked weights (heads, particle)."""
-    weights = _per_head(weights, shape, "weights")
+    weights = per_head(weights, shape, "weights")
     sums = weights.double().sum(-1)
     if bool((weights < 0).any()) or bool(((sums - 1).abs() > 1e-5).any()):
         raise ValueError(f"weights must be at least 0 and sum to 1, got a smallest of {float(weights.min())} and sums {sums.tolist()}")
     return weights
-
-
-def _draw(shape: tuple[int, ...], block: int | None, feature: Feature, generator: torch.Generator | None) -> Tensor:
-    """First particles (heads, particle, particle_dim) in float64 on the generator's device, orthogonal within blocks of `block`."""
-    draw: Callable[..., Tensor] = lambda *size: torch.randn(  # noqa: E731
-        *size, generator=generator, dtype=torch.float64, device=None if generator is None else generator.device
-    )
-    heads, particles, particle_dim = shape
-    phases = isinstance(feature, FourierPhase)
-    omega = draw(heads, particles, particle_dim - phases)
-    if block is not None:
-        q, r = torch.linalg.qr(draw(heads, -(-particles // block), block, block))
-        q = q * r.diagonal(dim1=-2, dim2=-1).sgn()[..., None, :]  # without the signs QR is not Haar distributed
-        omega = q.flatten(1, 2)[:, :particles] * omega.norm(dim=-1, keepdim=True)
-    if not phases:
-        return omega
-    phase = 2 * math.pi * torch.rand(heads, particles, 1, generator=generator, dtype=omega.dtype, device=omega.device)
-    return torch.cat((omega, phase), -1)

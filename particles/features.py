@@ -256,6 +256,38 @@ class PositiveExponential(_Positive):
 
 
 @dataclass(frozen=True)
+class HyperbolicPair(Feature):
+    """(exp(w.x), exp(-w.x)) exp(-|x|^2/2)/sqrt 2: K_N is the mean of cosh(w_k.(x + x')) exp(-(|x|^2 + |x'|^2)/2).
+
+    Unbiased for exp(x.x') like `PositiveExponential` when w ~ N(0, I), with less than half its variance (Choromanski et al. 2021, Lemma 1).
+    """
+
+    name: ClassVar[str] = "hyperbolic"
+    width: ClassVar[int] = 2
+    signed: ClassVar[bool] = False
+
+    def __call__(self, x: Array, omega: Array) -> Array:
+        scale, phi = self.scaled(x, omega)
+        return namespace(phi).exp(scale)[..., None, None] * phi
+
+    def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
+        z = self._phase(x, omega)
+        xp = namespace(z)
+        top = xp.amax(abs(z.detach() if is_torch(z) else z), axis=-1)
+        phi = _pair(xp.exp(z - top[..., None]), xp.exp(-z - top[..., None]))
+        return top - 0.5 * (x * x).sum(-1) - 0.5 * math.log(2), phi
+
+    def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        phi = self(x, omega)
+
+        def pullback(cotangent: Array) -> Array:
+            weighted = phi * cotangent
+            return self._back(weighted[..., 0, :] - weighted[..., 1, :], x)
+
+        return phi, pullback
+
+
+@dataclass(frozen=True)
 class _Tempered(_Positive):
     """A positive feature of w.x/temperature with a floor; `renormalise` makes the sum over the M particles sqrt(M) per point."""
 
@@ -383,7 +415,8 @@ class SoftmaxFeatures(_Positive):
 _FEATURES: dict[str, type[Feature]] = {
     cls.name: cls
     for cls in (
-        FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, Softplus, Elu, SigmoidSquared, CosineSquared, SoftmaxFeatures,
+        FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, HyperbolicPair, Softplus, Elu, SigmoidSquared, CosineSquared,
+        SoftmaxFeatures,
     )
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ def features(name: str, x: Vector, omega: np.ndarray) -> np.ndarray:
             (math.sin(w[:d] @ x) + math.sin(w[d:] @ x)) / 2,
         ],
         "positive": lambda w: [math.exp(w @ x - x @ x / 2)],
+        "hyperbolic": lambda w: [math.exp(sign * (w @ x) - x @ x / 2) / math.sqrt(2) for sign in (1, -1)],
         "softplus": lambda w: [math.log1p(math.exp(w @ x))],
         "elu": lambda w: [1 + (w @ x if w @ x > 0 else math.expm1(w @ x))],
         "sigmoid2": lambda w: [1 / (1 + math.exp(-w @ x)) ** 2],

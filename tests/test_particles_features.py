@@ -25,7 +25,7 @@ from particles.features import (
     feature_from_description,
 )
 
-NAMES = ["fourier", "phase", "nonstationary", "positive", "softplus", "elu", "sigmoid2", "cos2", "softmax"]
+NAMES = ["fourier", "phase", "nonstationary", "positive", "hyperbolic", "softplus", "elu", "sigmoid2", "cos2", "softmax"]
 OPTIONS = [
     Softplus(0.7, 0.1),
     Softplus(0.7, 0.1, True),

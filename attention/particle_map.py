@@ -1,0 +1,37 @@
+"""Feature maps that compute a feature of `particles`: the same phi in both training phases and in the particle simulation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attention.base import FeatureMap, Particles, log_mean
+from particles.features import Feature
+
+
+class ParticleMap(FeatureMap):
+    """M^(-1/2) (phi(x; omega_1), ..., phi(x; omega_M)) with phi a `particles` feature.
+
+    Parameters
+    ----------
+    name, particles : see `FeatureMap`.
+    feature : the feature; a particle has `feature.particle_dim(dim)` numbers.
+    learn_offset : whether gradients reach the offsets b of particles (w, b).
+    mean : without it the factor M^(-1/2) is left out.
+    """
+
+    feature: Feature
+
+    def __init__(self, name: str, particles: Particles, feature: Feature, *, learn_offset: bool = True, mean: bool = True) -> None:
+        super().__init__(name, particles)
+        self.feature, self.width, self.learn_offset, self.mean = feature, feature.width, learn_offset, mean
+
+    @property
+    def signed(self) -> bool:
+        return self.feature.signed
+
+    def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
+        if self.feature.offset and not self.learn_offset:
+            omega = torch.cat((omega[..., :-1], omega[..., -1:].detach()), -1)
+        log_scale, phi = self.feature.scaled(x, omega)
+        return (log_scale + log_mean(omega) if self.mean else log_scale), phi
