@@ -6,9 +6,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,15 @@ import xarray as xr
 from torch import Tensor
 from torch.nn import functional as F
 
+from attention import parallel
+from attention.batches import IGNORED, Batch, check_batches, checked_labels, count_batches, next_tokens, on_device
+from attention.checkpoint import COLUMNS, Run
 from attention.feature_map import described
-from attention.model import Batch, Transformer, _in_range, entry, is_integer, seed_from, seeded
+from attention.model import Transformer
+from attention.seeds import derived_seed, seed_from, seeded
 from particles.arrays import count, flag, positive
 
-_COLUMNS = ("train_loss", "validation_loss", "accuracy", "seconds")
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 def finetune(
@@ -35,36 +38,57 @@ def finetune(
     weight_decay: float = 0.01,
     clip: float = 1.0,
     warmup: float = 0.1,
+    precision: str = "float32",
     validation: Iterable[Batch] | None = None,
+    patience: int | None = None,
+    restore_best: bool = False,
     checkpoint: str | os.PathLike | None = None,
+    checkpoint_every: int | None = None,
     rng: int | np.random.Generator | torch.Generator,
     progress: bool = False,
 ) -> xr.Dataset:
     """Train `model` in place with AdamW, linear warm-up then cosine decay to zero, and a clipped gradient norm.
 
+    The loss is the cross-entropy of the labels, or of the next token of a language model. freeze_omega=False from a model's first step is
+    joint training (as in Flexformer); after `align` it is the recipe "align, then unfreeze"; `alternate` runs Phase A every few epochs.
+
+    In an initialised `torch.distributed` process group (torchrun --nproc-per-node 2 train.py, where train.py calls
+    init_process_group("gloo") and then this function with the same arguments everywhere) each process trains on its share of the rows of
+    every batch; gradients, losses and stopping are those of the whole batch, the parameters the same bits in all processes.
+
     Parameters
     ----------
     batches : re-iterable of batches
-        Iterated once per epoch; see `attention.model` for a batch. May reshuffle itself on each iteration.
+        Iterated once per epoch; see `attention.batches` for a batch. May reshuffle itself on each iteration.
     freeze_omega : bool
-        True: the particles do not change by a single bit (Phase B of the Coulomb paper). False: they train too, with `omega_lr`
+        True: the particles do not change by a single bit (Phase B of the Coulomb paper). False: the feature maps train too, with `omega_lr`
         (default `lr`) and without weight decay.
     weight_decay : float
         On matrices only; biases, norms, gains and particles have none.
     warmup : float
         Fraction of all steps over which the learning rate rises to `lr`.
+    precision : "float32", "bfloat16" or "float16"
+        Of the matrix products in training (autocast; the parameters keep their type). float16 scales its loss, and skips a step whose
+        gradient overflows.
     validation : re-iterable of batches, optional
         Evaluated after each epoch; without it `validation_loss` and `accuracy` are NaN.
+    patience : int, optional
+        Stop after so many epochs in a row without a smaller validation loss.
+    restore_best : bool
+        At the end take the weights of the epoch with the least validation loss.
     checkpoint : path, optional
-        Written atomically after each epoch. If it exists, training goes on from it to the same result as without an interruption,
-        provided that `model`, `batches` and `rng` are made as the first time (earlier epochs of `batches` are drawn and dropped).
+        Written atomically after each epoch, and after each `checkpoint_every` steps. If it exists, training goes on from it to the same
+        result as without an interruption (bitwise on the CPU), provided that `model`, `batches` and `rng` are made as the first time
+        (earlier batches are drawn and dropped).
     rng : int or generator
         Seed of the dropout masks. Global generators are left as they were.
 
     Returns
     -------
     xr.Dataset
-        (epoch): train_loss (mean over sequences, dropout on), validation_loss [nats], accuracy [fraction], seconds.
+        (epoch): train_loss (mean over sequences or predicted tokens, dropout on), validation_loss [nats], accuracy [fraction] of the
+        labels or next tokens, nonpositive (share of denominators <= 0 in training, of signed maps with the sum normaliser; else NaN),
+        alignment (see `alternate`; else NaN), seconds.
 
     Raises
     ------
@@ -74,123 +98,66 @@ def finetune(
     FloatingPointError
         If a loss is not finite; the message names epoch and batch.
     """
+    settings = checked_settings(
+        freeze_omega=freeze_omega, n_epochs=n_epochs, lr=lr, omega_lr=omega_lr, weight_decay=weight_decay, clip=clip, warmup=warmup,
+        precision=precision, patience=patience, restore_best=restore_best, checkpoint_every=checkpoint_every, rng=rng,
+    )  # fmt: skip
+    return train(model, batches, settings, validation=validation, checkpoint=checkpoint, progress=progress)
+
+
+def train(
+    model: Transformer,
+    batches: Iterable[Batch],
+    settings: dict[str, Any],
+    *,
+    validation: Iterable[Batch] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    before_epoch: Callable[[int], float] | None = None,
+    progress: bool = False,
+) -> xr.Dataset:
+    """`finetune` with `checked_settings`. `before_epoch(epoch)` may change the particles; what it returns is the epoch's `alignment`."""
     check_model(model)
     if validation is not None:
         check_batches(validation, "validation")
-    settings = _settings(freeze_omega, n_epochs, lr, omega_lr, weight_decay, clip, warmup, seed_from(rng))
-    settings["model"] = asdict(model.config)
-    n_batches = _count_batches(batches)
+    elif settings["patience"] is not None or settings["restore_best"]:
+        raise ValueError("patience and restore_best need validation batches, got validation=None")
+    settings = settings | {"model": asdict(model.config)}
+    n_batches = count_batches(batches)
     for module in model.feature_maps:
-        module.freeze() if freeze_omega else module.release()
-    optimiser, schedule = _optimiser(model, settings, n_batches * n_epochs)
-    history = _load(checkpoint, model, optimiser, schedule, settings)
-    for _ in history["seconds"]:
+        module.freeze() if settings["freeze_omega"] else module.release()
+    scaler = torch.amp.GradScaler(model.device.type, enabled=settings["precision"] == "float16")
+    run = Run(model, _optimiser(model, settings), scaler, settings)
+    run.load(checkpoint)
+    for _ in range(run.epoch):
         for _ in batches:  # a shuffling loader must reach the state that it had
             pass
-    was_training = model.training
-    for epoch in _epochs(len(history["seconds"]), n_epochs, progress):
-        start = time.perf_counter()
-        with seeded(_epoch_seed(settings["seed"], epoch), _device(model)):
-            train_loss = _train_epoch(model, batches, optimiser, schedule, settings["clip"], epoch)
-        loss, accuracy = evaluate(model, validation) if validation is not None else (math.nan, math.nan)
-        for name, value in zip(_COLUMNS, (train_loss, loss, accuracy, time.perf_counter() - start), strict=True):
-            history[name].append(value)
-        _save(checkpoint, model, optimiser, schedule, settings, history)
+    was_training, forward = model.training, parallel.wrapped(model)
+    for epoch in _epochs(run, progress):
+        if _stale(run.history["validation_loss"]) >= (settings["patience"] or math.inf):
+            break
+        if before_epoch is not None and run.step == 0:
+            _before(run, before_epoch, epoch)
+        _train_epoch(run, forward, batches, n_batches, checkpoint)
+        _finish_epoch(run, validation)
+        run.save(checkpoint)
+    if settings["restore_best"] and run.best is not None:
+        model.load_state_dict(run.best)
     model.train(was_training)
-    return _dataset(history, model, settings)
+    return _dataset(run)
 
 
 def predict(model: Transformer, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
     """Class probabilities (n, n_classes) and labels (n,) of all batches, in evaluation mode, on the CPU; the model's mode is restored."""
-    was_training = model.training
-    model.eval()
-    probabilities, labels = [], []
-    with torch.no_grad():
-        for batch in batches:
-            batch = _on_device(batch, _device(model))
-            labels.append(checked_labels(batch, model.config.n_classes).cpu())
-            probabilities.append(model(batch).double().softmax(-1).cpu())
-    model.train(was_training)
-    if not labels:
+    parts = [(logits.double().softmax(-1).cpu(), labels.cpu()) for logits, labels in _evaluated(model, batches)]
+    if not parts:
         raise ValueError("batches must hold at least one batch, got none")
+    probabilities, labels = zip(*parts, strict=True)
     return torch.cat(probabilities), torch.cat(labels)
 
 
 def evaluate(model: Transformer, batches: Iterable[Batch]) -> tuple[float, float]:
-    """Mean cross-entropy [nats] and accuracy over all sequences of `batches`."""
-    probabilities, labels = predict(model, batches)
-    chosen = probabilities.gather(1, labels[:, None])
-    return float(-chosen.log().mean()), float((probabilities.argmax(-1) == labels).double().mean())
-
-
-def checked_labels(batch: Batch, n_classes: int) -> Tensor:
-    """The batch's labels (batch,) as int64; ValueError if they are missing, not integers, of a wrong length, or outside [0, n_classes)."""
-    labels, shape = entry(batch, "labels"), tuple(entry(batch, "tokens").shape[:1])
-    if not is_integer(labels) or tuple(labels.shape) != shape:
-        raise ValueError(f"labels must be integers of shape {shape}, got {described(labels)}")
-    _in_range(labels, n_classes, "labels")
-    return labels.long()
-
-
-def _train_epoch(model: Transformer, batches: Iterable[Batch], optimiser: Any, schedule: Any, clip: float, epoch: int) -> float:
-    """One pass over the batches; the mean training loss per sequence."""
-    model.train()
-    total, n = 0.0, 0
-    for index, batch in enumerate(batches):
-        batch = _on_device(batch, _device(model))
-        labels = checked_labels(batch, model.config.n_classes)
-        loss = F.cross_entropy(model(batch), labels)
-        if not bool(torch.isfinite(loss)):
-            raise FloatingPointError(f"the training loss is {float(loss.detach())} in epoch {epoch}, batch {index}")
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
-        optimiser.step()
-        schedule.step()
-        total, n = total + float(loss.detach()) * len(labels), n + len(labels)
-    return total / n
-
-
-def _optimiser(model: Transformer, settings: dict[str, Any], n_steps: int) -> tuple[torch.optim.AdamW, Any]:
-    """AdamW with three groups (matrices, vectors, particles), and the warm-up + cosine factor common to them."""
-    omegas = {id(module.omega): module.omega for module in model.feature_maps}
-    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in omegas]
-    groups = [
-        {"params": [p for p in rest if p.ndim >= 2], "lr": settings["lr"], "weight_decay": settings["weight_decay"]},
-        {"params": [p for p in rest if p.ndim < 2], "lr": settings["lr"], "weight_decay": 0.0},
-    ]
-    if not settings["freeze_omega"]:
-        groups.append({"params": list(omegas.values()), "lr": settings["omega_lr"], "weight_decay": 0.0})
-    optimiser = torch.optim.AdamW([group for group in groups if group["params"]])
-    n_warm = max(1, round(settings["warmup"] * n_steps))
-
-    def factor(step: int) -> float:
-        if step < n_warm:
-            return (step + 1) / n_warm
-        return 0.5 * (1 + math.cos(math.pi * (step - n_warm) / max(1, n_steps - n_warm)))
-
-    return optimiser, torch.optim.lr_scheduler.LambdaLR(optimiser, factor)
-
-
-def _settings(
-    freeze_omega: bool, n_epochs: int, lr: float, omega_lr: float | None, weight_decay: float, clip: float, warmup: float, seed: int
-) -> dict[str, Any]:
-    """The checked settings as one JSON-ready dict; stored in the checkpoint and in the Dataset."""
-    lr = positive(lr, "lr")
-    if not 0 <= positive(warmup, "warmup", zero=True) <= 1:
-        raise ValueError(f"warmup must be in [0, 1], got {warmup!r}")
-    if freeze_omega and omega_lr is not None:
-        raise ValueError(f"omega_lr is the rate of released particles: it needs freeze_omega=False, got omega_lr={omega_lr!r}")
-    return {
-        "freeze_omega": flag(freeze_omega, "freeze_omega"),
-        "n_epochs": count(n_epochs, "n_epochs"),
-        "lr": lr,
-        "omega_lr": lr if omega_lr is None else positive(omega_lr, "omega_lr"),
-        "weight_decay": positive(weight_decay, "weight_decay", zero=True),
-        "clip": positive(clip, "clip"),
-        "warmup": float(warmup),
-        "seed": seed,
-    }
+    """Mean cross-entropy [nats] and accuracy over all sequences of `batches`, or all predicted tokens of a language model."""
+    return _means(_totals(model, batches))
 
 
 def check_model(model: Any) -> None:
@@ -199,81 +166,179 @@ def check_model(model: Any) -> None:
         raise ValueError(f"model must be a Transformer, got {described(model)}")
 
 
-def check_batches(batches: Any, name: str) -> None:
-    """ValueError unless `batches` can be iterated, more than once, and is not itself a batch."""
-    if not isinstance(batches, Iterable) or isinstance(batches, Mapping):
-        raise ValueError(f"{name} must be an iterable of batches, got {described(batches)}")
-    if iter(batches) is batches:
-        raise ValueError(f"{name} must be iterable more than once (a list or a loader), got the one-shot {type(batches).__name__}")
+def targets(batch: Batch, model: Transformer) -> Tensor:
+    """What the logits are compared with: (batch,) classes, or (batch, time) next tokens with IGNORED where there is none."""
+    classes = model.config.n_classes
+    return next_tokens(batch, model.config.vocab_size or 0) if classes is None else checked_labels(batch, classes)
 
 
-def _count_batches(batches: Iterable[Batch]) -> int:
-    """How many batches an epoch has; ValueError if none, or if the iterable can be read only once."""
-    check_batches(batches, "batches")
-    n_batches = len(batches) if isinstance(batches, Sized) else sum(1 for _ in batches)
-    if n_batches == 0:
-        raise ValueError("batches must hold at least one batch, got none")
-    return n_batches
+def checked_settings(
+    *, freeze_omega: bool = True, n_epochs: int = 1, lr: float = 2e-3, omega_lr: float | None = None, weight_decay: float = 0.01,
+    clip: float = 1.0, warmup: float = 0.1, precision: str = "float32", patience: int | None = None, restore_best: bool = False,
+    checkpoint_every: int | None = None, rng: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """The settings of `finetune` as one JSON-ready dict, stored in the checkpoint and in the Dataset; ValueError names a bad one."""
+    lr = positive(lr, "lr")
+    if not 0 <= positive(warmup, "warmup", zero=True) <= 1:
+        raise ValueError(f"warmup must be in [0, 1], got {warmup!r}")
+    if freeze_omega and omega_lr is not None:
+        raise ValueError(f"omega_lr is the rate of released particles: it needs freeze_omega=False, got omega_lr={omega_lr!r}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {tuple(PRECISIONS)}, got {precision!r}")
+    return {
+        "freeze_omega": flag(freeze_omega, "freeze_omega"),
+        "n_epochs": count(n_epochs, "n_epochs"),
+        "lr": lr,
+        "omega_lr": lr if omega_lr is None else positive(omega_lr, "omega_lr"),
+        "weight_decay": positive(weight_decay, "weight_decay", zero=True),
+        "clip": positive(clip, "clip"),
+        "warmup": float(warmup),
+        "precision": precision,
+        "patience": None if patience is None else count(patience, "patience"),
+        "restore_best": flag(restore_best, "restore_best"),
+        "checkpoint_every": None if checkpoint_every is None else count(checkpoint_every, "checkpoint_every"),
+        "seed": seed_from(rng),
+    }
 
 
-def _load(path: str | os.PathLike | None, model: Transformer, optimiser: Any, schedule: Any, settings: dict) -> dict[str, list[float]]:
-    """The history so far; model, optimiser and schedule are set to the checkpoint's state if there is one."""
-    if not isinstance(path, str | os.PathLike | None):
-        raise ValueError(f"checkpoint must be a path, got {path!r}")
-    if path is not None and not Path(path).parent.is_dir():
-        raise ValueError(f"checkpoint must be in a folder that exists, got {str(path)!r}")
-    if path is None or not Path(path).exists():
-        return {name: [] for name in _COLUMNS}
+def _optimiser(model: Transformer, settings: dict[str, Any]) -> torch.optim.AdamW:
+    """AdamW with three groups (matrices, vectors, particles); `base` is the rate that warm-up and decay multiply."""
+    maps = [parameter for module in model.feature_maps for parameter in module.parameters() if parameter.requires_grad]
+    seen = {id(parameter) for module in model.feature_maps for parameter in module.parameters()}
+    rest = [p for p in model.parameters() if p.requires_grad and id(p) not in seen]
+    groups = [
+        {"params": [p for p in rest if p.ndim >= 2], "base": settings["lr"], "weight_decay": settings["weight_decay"]},
+        {"params": [p for p in rest if p.ndim < 2], "base": settings["lr"], "weight_decay": 0.0},
+        {"params": maps, "base": settings["omega_lr"], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([group for group in groups if group["params"]])
+
+
+def _set_rate(run: Run, step: int, n_steps: int) -> None:
+    """The rate of one step: up linearly over the warm-up, then down to zero along a cosine."""
+    n_warm = max(1, round(run.settings["warmup"] * n_steps))
+    down = 0.5 * (1 + math.cos(math.pi * (step - n_warm) / max(1, n_steps - n_warm)))
+    for group in run.optimiser.param_groups:
+        group["lr"] = group["base"] * ((step + 1) / n_warm if step < n_warm else down)
+
+
+def _train_epoch(run: Run, forward: Any, batches: Iterable[Batch], n_batches: int, checkpoint: str | os.PathLike | None) -> None:
+    """The rest of one pass over the batches, after the steps that the run has done in it."""
+    run.model.train()
+    start, every = time.perf_counter() - run.seconds, run.settings["checkpoint_every"]
+    for index, batch in enumerate(batches):
+        if index < run.step:
+            continue
+        seed = derived_seed(run.settings["seed"], run.epoch, index, parallel.rank())
+        _set_rate(run, run.epoch * n_batches + index, run.settings["n_epochs"] * n_batches)
+        with seeded(seed, run.model.device):
+            _step(run, forward, on_device(batch, run.model.device), index)
+        run.step, run.seconds = index + 1, time.perf_counter() - start
+        if every is not None and run.step % every == 0 and run.step < n_batches:
+            run.save(checkpoint)
+
+
+def _step(run: Run, forward: Any, batch: Batch, index: int) -> None:
+    """One step down the gradient of the batch's mean loss; in a group every process holds the batch and takes its rows."""
+    n = int((targets(batch, run.model) != IGNORED).sum())
+    if n == 0 or len(batch["tokens"]) < parallel.world():
+        raise ValueError(f"a batch must hold a target and a row for each of {parallel.world()} processes, got {n} in batch {index}")
+    part, half = parallel.shard(batch), PRECISIONS[run.settings["precision"]]
+    with torch.autocast(run.model.device.type, dtype=half, enabled=half is not None):
+        logits = forward(part)
+    loss = _summed_loss(logits, targets(part, run.model)) / n
+    value = float(parallel.total(loss.detach().clone()))
+    if not math.isfinite(value):
+        raise FloatingPointError(f"the training loss is {value} in epoch {run.epoch}, batch {index}")
+    run.optimiser.zero_grad(set_to_none=True)
+    run.scaler.scale(loss * parallel.world()).backward()  # the group averages gradients
+    run.scaler.unscale_(run.optimiser)
+    torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.settings["clip"])
+    run.scaler.step(run.optimiser)
+    run.scaler.update()
+    run.loss, run.n = run.loss + value * n, run.n + n
+
+
+def _finish_epoch(run: Run, validation: Iterable[Batch] | None) -> None:
+    """Validate and enter the epoch into the history."""
+    start, loss, accuracy = time.perf_counter(), math.nan, math.nan
+    if validation is not None:
+        parts = (parallel.shard(batch) for batch in validation)
+        loss, accuracy = _means(parallel.total(_totals(run.model, (part for part in parts if len(part["tokens"])))))
+    seconds = run.seconds + time.perf_counter() - start
+    for name, value in zip(COLUMNS, (run.loss / run.n, loss, accuracy, math.nan, run.alignment, seconds), strict=True):
+        run.history[name].append(value)
+    if run.settings["restore_best"] and _stale(run.history["validation_loss"]) == 0:
+        run.best = {name: value.detach().clone() for name, value in run.model.state_dict().items()}
+    run.step, run.loss, run.n, run.seconds, run.alignment = 0, 0.0, 0, 0.0, math.nan
+
+
+def _before(run: Run, before_epoch: Callable[[int], float], epoch: int) -> None:
+    """Phase A before an epoch: where it moved the particles, the optimiser forgets their old gradients."""
+    maps = [parameter for module in run.model.feature_maps for parameter in module.parameters()]
+    old = [parameter.detach().clone() for parameter in maps]
+    run.alignment = float(before_epoch(epoch))
+    parallel.spread(maps)
+    for parameter, before in zip(maps, old, strict=True):
+        if not torch.equal(parameter, before):
+            run.optimiser.state.pop(parameter, None)
+
+
+def _stale(losses: list[float]) -> int:
+    """Epochs since the least validation loss; 0 before the first."""
+    return len(losses) - 1 - int(np.argmin(losses)) if losses and not np.isnan(losses).all() else 0
+
+
+def _evaluated(model: Transformer, batches: Iterable[Batch]) -> Iterable[tuple[Tensor, Tensor]]:
+    """(logits, targets) of each target of each batch, in evaluation mode without gradients; the mode is restored at the end."""
+    was_training = model.training
+    model.eval()
     try:
-        state = torch.load(path, map_location=_device(model), weights_only=True)
-    except Exception as error:  # unpickling garbage can raise anything
-        raise ValueError(f"checkpoint {str(path)!r} cannot be read: {error}") from error
-    if state["settings"] != settings:
-        differ = {k: (state["settings"].get(k), v) for k, v in settings.items() if state["settings"].get(k) != v}
-        raise ValueError(f"checkpoint {str(path)!r} was written with other settings; (there, here) = {differ}")
-    model.load_state_dict(state["model"])
-    optimiser.load_state_dict(state["optimiser"])
-    schedule.load_state_dict(state["schedule"])
-    return state["history"]
+        for batch in batches:
+            batch = on_device(batch, model.device)
+            wanted = targets(batch, model)
+            with torch.no_grad():
+                logits = model(batch)
+            yield logits[wanted != IGNORED], wanted[wanted != IGNORED]
+    finally:
+        model.train(was_training)
 
 
-def _save(path: str | os.PathLike | None, model: Transformer, optimiser: Any, schedule: Any, settings: dict, history: dict) -> None:
-    """Write the checkpoint beside its place, then move it there: a kill at any moment leaves the old or the new one."""
-    if path is None:
-        return
-    part = Path(f"{path}.part")
-    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict()}
-    torch.save({**state, "settings": settings, "history": history}, part)
-    os.replace(part, path)
+def _summed_loss(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Sum of the cross-entropies of all targets, in float32 at least."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits.flatten(0, -2), wanted.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
-def _dataset(history: dict[str, list[float]], model: Transformer, settings: dict[str, Any]) -> xr.Dataset:
-    units = {"train_loss": "nat", "validation_loss": "nat", "accuracy": "1", "seconds": "s"}
+def _totals(model: Transformer, batches: Iterable[Batch]) -> Tensor:
+    """(sum of the losses, number right, number of targets) in float64."""
+    totals = torch.zeros(3, dtype=torch.float64, device=model.device)
+    for logits, wanted in _evaluated(model, batches):
+        right = (logits.argmax(-1) == wanted).double()
+        totals += torch.stack((_summed_loss(logits.double(), wanted), right.sum(), torch.ones_like(right).sum()))
+    return totals
+
+
+def _means(totals: Tensor) -> tuple[float, float]:
+    """Mean loss and accuracy; ValueError without a target."""
+    loss, right, n = totals.tolist()
+    if n == 0:
+        raise ValueError("batches must hold at least one batch with a target, got none")
+    return loss / n, right / n
+
+
+def _dataset(run: Run) -> xr.Dataset:
     return xr.Dataset(
-        {name: ("epoch", np.array(history[name], dtype=float), {"units": units[name]}) for name in _COLUMNS},
-        coords={"epoch": np.arange(1, 1 + len(history["seconds"]))},
-        attrs={"schema": 1, "settings": json.dumps(settings), "attention": model.config.attention, "torch": torch.__version__},
+        {name: ("epoch", np.array(run.history[name], dtype=float), {"units": unit}) for name, unit in COLUMNS.items()},
+        coords={"epoch": np.arange(1, 1 + run.epoch)},
+        attrs={"schema": 2, "settings": json.dumps(run.settings), "attention": str(run.model.config.attention), "torch": torch.__version__},
     )
 
 
-def _epochs(done: int, n_epochs: int, progress: bool) -> Iterable[int]:
-    if not progress:
-        return range(done, n_epochs)
+def _epochs(run: Run, progress: bool) -> Iterable[int]:
+    epochs = range(run.epoch, run.settings["n_epochs"])
+    if not progress or parallel.rank() != 0:
+        return epochs
     from tqdm.auto import tqdm
 
-    return tqdm(range(done, n_epochs), desc="finetune", unit="epoch")
-
-
-def _epoch_seed(seed: int, epoch: int) -> int:
-    """A seed for one epoch's dropout: a restart after any epoch needs no generator state."""
-    return int(np.random.SeedSequence((seed, epoch)).generate_state(1, np.uint64)[0] >> np.uint64(2))
-
-
-def _device(model: Transformer) -> torch.device:
-    return model.positions.device
-
-
-def _on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
-    if not isinstance(batch, Mapping):
-        raise ValueError(f"batch must be a dict of tensors, got {described(batch)}")
-    return {name: entry(batch, name).to(device) for name in batch}
+    return tqdm(epochs, desc="finetune", unit="epoch")

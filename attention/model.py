@@ -1,175 +1,178 @@
-"""A small pre-norm transformer classifier whose attention is softmax or any kernel of `feature_map`.
+"""A small pre-norm transformer whose attention is softmax, SOFT or any kernel of `feature_map`: encoder classifier or language model.
 
-A batch is a dict with `tokens` (batch, time) integer ids, or (batch, time, input_dim) real vectors; `key_mask` (batch, time) boolean,
-True = a real token; and, for training, `labels` (batch,). What stands in the padding, NaN included, changes nothing.
+See `attention.config` for its sizes and choices and `attention.batches` for what a batch is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention.feature_map import FeatureMap, described, feature_map
-from attention.linear import kernel_attention
-from particles.arrays import count, positive, real
+from attention.batches import Batch, checked_tokens, entry, in_range, is_integer
+from attention.config import ModelConfig
+from attention.feature_map import FeatureMap, feature_map
+from attention.generate import generate
+from attention.linear import State, kernel_attention
+from attention.naive import visible
+from attention.rotary import rotary
+from attention.seeds import seed_from, seeded
+from particles.arrays import count, flag
 
-Batch = Mapping[str, Tensor]
-
-
-def seed_from(rng: int | np.random.Generator | torch.Generator) -> int:
-    """One integer seed: `rng` itself if it is an integer of at least 0, else one draw of 62 bits from the generator."""
-    if isinstance(rng, torch.Generator):
-        return int(torch.randint(2**62, (), generator=rng, device=rng.device))
-    if isinstance(rng, np.random.Generator):
-        return int(rng.integers(2**62))
-    return count(rng, "rng", least=0)
+__all__ = ["Batch", "KeyValues", "Memory", "ModelConfig", "SelfAttention", "Transformer", "entry", "in_range", "is_integer", "masked_mean",
+           "seed_from", "seeded"]  # fmt: skip
 
 
-@contextmanager
-def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Inside the block torch's default generators start from `seed`; afterwards they are exactly as they were before."""
-    cuda = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(cuda):
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            torch.cuda.manual_seed(seed)
-        yield
+class KeyValues(NamedTuple):
+    """What a softmax layer remembers: every key and value, (batch, head, time, dim), and which are real, (batch, time)."""
+
+    key: Tensor
+    value: Tensor
+    key_mask: Tensor
+
+    def index_select(self, index: Tensor) -> KeyValues:
+        """The entries `index` of the batch, as beam search reorders them."""
+        return KeyValues(*(part.index_select(0, index) for part in self))
+
+    def detach(self) -> KeyValues:
+        """The same values without gradient history."""
+        return KeyValues(*(part.detach() for part in self))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Sizes of a `Transformer`; checked at construction.
+class Memory(NamedTuple):
+    """What a causal `Transformer` remembers of the tokens so far: of each layer a `State` (constant size) or `KeyValues` (softmax)."""
 
-    Exactly one of `vocab_size` (integer tokens) and `input_dim` (real vectors as tokens) is given. `attention` is "softmax" or a name that
-    `attention.feature_map` knows; `n_features`, `normalise`, `temperature` and `feature_options` are passed on and unused with softmax.
-    `normalise=None` means the map's own: "sum" for positive maps, "rms" for signed ones.
+    layers: tuple[State | KeyValues, ...]
+    length: Tensor  # (batch,) real tokens seen
 
-    Raises
-    ------
-    ValueError
-        Naming the field and the value received.
-    """
+    def index_select(self, index: Tensor) -> Memory:
+        """The memories of the batch entries `index`, as beam search reorders them."""
+        return Memory(tuple(layer.index_select(index) for layer in self.layers), self.length.index_select(0, index))
 
-    n_classes: int
-    max_length: int
-    vocab_size: int | None = None
-    input_dim: int | None = None
-    dim: int = 64
-    heads: int = 4
-    layers: int = 1
-    ff: int = 128
-    dropout: float = 0.1
-    attention: str = "softmax"
-    n_features: int = 32
-    normalise: str | None = None
-    temperature: float = 1.0
-    feature_options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        count(self.n_classes, "n_classes", least=2)
-        for name in ("max_length", "dim", "heads", "layers", "ff", "n_features"):
-            count(getattr(self, name), name)
-        if (self.vocab_size is None) == (self.input_dim is None):
-            raise ValueError(f"give exactly one of vocab_size and input_dim, got {self.vocab_size!r} and {self.input_dim!r}")
-        count(self.vocab_size if self.input_dim is None else self.input_dim, "vocab_size" if self.input_dim is None else "input_dim")
-        if self.dim % self.heads:
-            raise ValueError(f"dim must be a multiple of heads, got dim={self.dim} and heads={self.heads}")
-        if not 0 <= real(self.dropout, "dropout") < 1:
-            raise ValueError(f"dropout must be in [0, 1), got {self.dropout!r}")
-        if self.normalise not in (None, "sum", "rms", "count"):
-            raise ValueError(f"normalise must be None, 'sum', 'rms' or 'count', got {self.normalise!r}")
-        positive(self.temperature, "temperature")
-        if not isinstance(self.feature_options, Mapping):
-            raise ValueError(f"feature_options must be a dict, got {self.feature_options!r}")
-
-    @property
-    def head_dim(self) -> int:
-        return self.dim // self.heads
+    def detach(self) -> Memory:
+        """The same values without gradient history."""
+        return Memory(tuple(layer.detach() for layer in self.layers), self.length.detach())
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention: softmax, or a kernel with its own particles for every head.
+    """Multi-head self-attention of one layer: softmax, SOFT, or a kernel with its own particles for every head.
 
-    Signed maps follow the recipe that trains: q and k of unit length times one learned scale per head, no denominator, and a
-    root-mean-square norm of each head's output (done by `kernel_attention`) followed by a learned gain.
+    With `unit_norm` (default for signed maps) q and k have unit length times one learned scale per head. Where the output is divided by its
+    root mean square (default for signed maps: no denominator that could vanish) a learned gain per head follows. Both together are
+    the recipe under which signed maps train.
 
     Attributes
     ----------
     feature_map : FeatureMap or None
-        None for softmax.
+        None for softmax and SOFT.
     """
 
-    def __init__(self, config: ModelConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, name: str, generator: torch.Generator) -> None:
         super().__init__()
-        self.heads = config.heads
-        self.qkv = nn.Linear(config.dim, 3 * config.dim)
+        self.heads, self.key_heads, self.causal, self.window = config.heads, config.key_heads, config.causal, config.window
+        self.shared = config.projections != "separate" or name == "soft"
+        self.projected = config.projections != "input"
+        self.base = config.rotary_base if config.positions == "rotary" else None
+        self.feature_map = None if name in ("softmax", "soft") else _feature_map(config, name, generator)
+        self.n_landmarks = config.n_features if name == "soft" else None
+        widths = (self.heads if self.projected else 0, 0 if self.shared else self.key_heads, self.key_heads)
+        self.qkv = nn.Linear(config.dim, sum(widths) * config.head_dim)  # the projections that there are, in the order q, k, v
         self.out = nn.Linear(config.dim, config.dim)
-        self.feature_map = None if config.attention == "softmax" else _feature_map(config, generator)
-        self.unit = self.feature_map is not None and bool(self.feature_map.signed)
-        self.normalise = cast(Any, config.normalise or ("rms" if self.unit else "sum"))
+        signed = self.feature_map is not None and bool(self.feature_map.signed)
+        self.unit = self.feature_map is not None and (signed if config.unit_norm is None else config.unit_norm)
+        self.normalise = cast(Any, ("rms" if signed else "sum") if config.normalise == "default" else config.normalise)
         if self.unit:
             self.log_length = nn.Parameter(torch.zeros(config.heads, 1, 1))  # length 1: w.q has standard deviation 1 for w ~ N(0, I)
         if self.feature_map is not None and self.normalise == "rms":
             self.gain = nn.Parameter(torch.ones(config.heads, 1, config.head_dim))
 
-    def queries_keys(self, x: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Queries and keys as they enter the feature map (already scaled), each (batch, head, time, head_dim).
-
-        x (batch, time, dim) is the layer's normalised input; `key_mask` (batch, time) sets the padding's vectors to zero if given.
-        """
-        q, k, _ = self._project(x)
-        if key_mask is not None:
-            pads = ~key_mask[:, None, :, None]
-            q, k = q.masked_fill(pads, 0.0), k.masked_fill(pads, 0.0)
-        return q, k
-
-    def forward(self, x: Tensor, key_mask: Tensor) -> Tensor:
-        """x (batch, time, dim), key_mask (batch, time) -> (batch, time, dim)."""
-        q, k, v = self._project(x)
-        if self.feature_map is None:
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=key_mask[:, None, None, :], scale=1.0)
+    def forward(
+        self, x: Tensor, key_mask: Tensor, position: Tensor, memory: State | KeyValues | None = None, *, return_memory: bool = False
+    ) -> tuple[Tensor, State | KeyValues | None]:
+        """x (batch, time, dim), key_mask and position (batch, time) -> (batch, time, dim), and what the layer remembers if asked for."""
+        q, k, v = self.queries_keys_values(x, position)
+        if self.feature_map is not None:
+            y, memory = self._kernel(q, k, v, key_mask, cast(Any, memory), return_memory)
+        elif self.n_landmarks is not None:
+            y = _soft(q, v, self.n_landmarks, key_mask)
         else:
-            y = kernel_attention(q, k, v, self.feature_map, key_mask=key_mask, scale=1.0, normalise=self.normalise)
-            if self.normalise == "rms":
-                y = y * self.gain
-        return self.out(y.transpose(1, 2).flatten(2))
+            y, memory = self._softmax(q, k, v, key_mask, cast(Any, memory), return_memory)
+        return self.out(y.transpose(1, 2).flatten(2)), memory
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scaled q and k, and v, each (batch, head, time, head_dim)."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+    def queries_keys_values(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k (as they enter the feature map, scale and rotation included) and v of the layer's normalised input x (batch, time, dim).
+
+        (batch, head, time, head_dim); k and v have `key_heads` heads.
+        """
+        parts = self.qkv(x).unflatten(-1, (-1, x.shape[-1] // self.heads)).transpose(1, 2)
+        v = parts[:, -self.key_heads :]
+        q = parts[:, : self.heads] if self.projected else x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        k = q if self.shared else parts[:, self.heads : self.heads + self.key_heads]
+        q = self._placed(q, position)
+        return q, q if self.shared else self._placed(k, position), v
+
+    def _placed(self, x: Tensor, position: Tensor) -> Tensor:
+        """Queries or keys scaled, by the square root of the usual d^-1/2 or to the learned length, and rotated."""
+        if self.base is not None:
+            x = rotary(x, position, base=self.base)
+        if self.n_landmarks is not None:
+            return x  # SOFT scales by itself
         if self.unit:
-            length = self.log_length.exp()
-            return length * F.normalize(q, dim=-1), length * F.normalize(k, dim=-1), v
-        scale = q.shape[-1] ** -0.25  # each side gets the square root of scaled dot-product attention's d^-1/2
-        return scale * q, scale * k, v
+            length = self.log_length.unflatten(0, (x.shape[1], -1)).mean(1).exp()  # grouped keys: their queries' geometric mean
+            return length * F.normalize(x, dim=-1)
+        return x * x.shape[-1] ** -0.25
+
+    def _kernel(
+        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor, state: State | None, return_state: bool
+    ) -> tuple[Tensor, State | None]:
+        options: dict[str, Any] = {} if self.window is None else {"window": self.window}
+        out = kernel_attention(
+            q, k, v, cast(FeatureMap, self.feature_map), key_mask=key_mask, scale=1.0, normalise=self.normalise, is_causal=self.causal,
+            state=state, return_state=return_state, **options,
+        )  # fmt: skip
+        y, state = out if return_state else (out, None)
+        return (y * self.gain if self.normalise == "rms" else y), state
+
+    def _softmax(
+        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor, memory: KeyValues | None, return_memory: bool
+    ) -> tuple[Tensor, KeyValues | None]:
+        if not isinstance(memory, KeyValues | None):
+            raise ValueError(f"memory of a softmax layer must be KeyValues, got a {type(memory).__name__}")
+        if memory is not None:
+            k, v = torch.cat((memory.key, k), 2), torch.cat((memory.value, v), 2)
+            key_mask = torch.cat((memory.key_mask, key_mask), 1)
+        mask = visible(q.shape[2], k.shape[2], is_causal=self.causal, key_mask=key_mask)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, enable_gqa=self.key_heads != self.heads)
+        return y, KeyValues(k, v, key_mask) if return_memory else None
 
 
 class Block(nn.Module):
     """One pre-norm layer: x + attention(norm x), then x + feed-forward(norm x)."""
 
-    def __init__(self, config: ModelConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: ModelConfig, name: str, generator: torch.Generator) -> None:
         super().__init__()
         self.norm_attention = nn.LayerNorm(config.dim)
-        self.attention = SelfAttention(config, generator)
+        self.attention = SelfAttention(config, name, generator)
         self.norm_ff = nn.LayerNorm(config.dim)
         self.ff = nn.Sequential(nn.Linear(config.dim, config.ff), nn.GELU(), nn.Linear(config.ff, config.dim))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, key_mask: Tensor) -> Tensor:
-        """x (batch, time, dim), key_mask (batch, time) -> (batch, time, dim)."""
-        x = x + self.dropout(self.attention(self.norm_attention(x), key_mask))
-        return x + self.dropout(self.ff(self.norm_ff(x)))
+    def forward(
+        self, x: Tensor, key_mask: Tensor, position: Tensor, memory: Any = None, *, return_memory: bool = False
+    ) -> tuple[Tensor, Any]:
+        """x (batch, time, dim) -> (batch, time, dim), and what the attention remembers if asked for."""
+        y, memory = self.attention(self.norm_attention(x), key_mask, position, memory, return_memory=return_memory)
+        x = x + self.dropout(y)
+        return x + self.dropout(self.ff(self.norm_ff(x))), memory
 
 
 class Transformer(nn.Module):
-    """Transformer classifier: embedding + learned positions, `config.layers` blocks, norm, masked mean over time, linear head.
+    """Embedding (+ learned positions), `config.layers` blocks, norm, and a linear head: of the pooled sequence, or of every token.
+
+    A token's position is the number of real tokens before it, so that padding on either side changes nothing.
 
     Parameters
     ----------
@@ -184,53 +187,94 @@ class Transformer(nn.Module):
             raise ValueError(f"config must be a ModelConfig, got {config!r}")
         self.config = config
         with seeded(seed_from(rng)):
-            generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+            generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), device="cpu")))
             self.embedding = _embedding(config)
-            self.positions = nn.Parameter(_spread(config) * torch.randn(config.max_length, config.dim))
-            self.blocks = nn.ModuleList([Block(config, generator) for _ in range(config.layers)])
+            self.cls = nn.Parameter(_spread(config) * torch.randn(config.dim)) if config.pooling == "cls" else None
+            self.positions = _positions(config)
+            self.blocks = nn.ModuleList([Block(config, name, generator) for name in config.layer_attention])
             self.norm = nn.LayerNorm(config.dim)
-            self.head = nn.Linear(config.dim, config.n_classes)
+            self.head = None if config.tie_embeddings else nn.Linear(config.dim, config.n_classes or cast(int, config.vocab_size))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, batch: Batch) -> Tensor:
-        """Logits (batch, n_classes).
+    def forward(self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False) -> Any:
+        """Logits: (batch, n_classes) of a classifier, (batch, time, vocab_size) of a language model (what comes after each token).
+
+        With `return_memory` (logits, Memory); given back as `memory`, the next call's tokens continue the sequences (causal models).
 
         Raises
         ------
         ValueError
-            If `tokens` or `key_mask` is missing or has a wrong shape or dtype, a row has no real token, a token id of a real token is
-            outside the vocabulary, or a row is longer than `max_length`.
+            On a batch that does not fit (see `attention.batches.checked_tokens`), positions beyond `max_length`, or a memory of another
+            model, batch size or a bidirectional model.
         """
-        x, key_mask = self._embed(batch)
-        for block in self.blocks:
-            x = block(x, key_mask)
-        return self.head(masked_mean(self.norm(x), key_mask))
+        x, key_mask, memory = self.hidden(batch, memory=memory, return_memory=return_memory)
+        logits = self.logits(x if self.config.n_classes is None else self._pooled(x, key_mask))
+        return (logits, memory) if return_memory else logits
+
+    def hidden(self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False) -> tuple[Tensor, Tensor, Memory | None]:
+        """The normalised last layer (batch, time, dim), its mask (with the "cls" vector in front if there is one), and the memory."""
+        if (memory is not None or flag(return_memory, "return_memory")) and not self.config.causal:
+            raise ValueError("only a causal model has a memory: earlier tokens of a bidirectional one change with later ones")
+        x, key_mask, position = self._embed(batch, memory)
+        parts = []
+        for block, before in zip(self.blocks, [None] * len(self.blocks) if memory is None else memory.layers, strict=True):
+            x, part = block(x, key_mask, position, before, return_memory=return_memory)
+            parts.append(part)
+        length = key_mask.sum(-1) + (0 if memory is None else memory.length)
+        return self.norm(x), key_mask, Memory(tuple(parts), length) if return_memory else None
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The head: (..., dim) -> (..., n_classes or vocab_size)."""
+        return F.linear(x, cast(Any, self.embedding).weight) if self.head is None else self.head(x)
 
     def queries_keys(self, batch: Batch, layer: int) -> tuple[Tensor, Tensor]:
-        """Queries and keys of one layer as they enter its feature map, (batch, head, time, head_dim) each; padding is zero."""
+        """Queries and keys of one layer's tokens as they enter its feature map, (batch, head, time, head_dim) each; padding is zero."""
         if count(layer, "layer", least=0) >= len(self.blocks):
             raise ValueError(f"layer must be below {len(self.blocks)}, got {layer}")
-        x, key_mask = self._embed(batch)
+        x, key_mask, position = self._embed(batch, None)
         for block in self.blocks[:layer]:
-            x = block(x, key_mask)
+            x, _ = block(x, key_mask, position)
         block = cast(Block, self.blocks[layer])
-        return block.attention.queries_keys(block.norm_attention(x), key_mask)
+        q, k, _ = block.attention.queries_keys_values(block.norm_attention(x), position)
+        q, k = (side.masked_fill(~key_mask[:, None, :, None], 0.0) for side in (q, k))
+        return (q, k) if self.cls is None else (q[:, :, 1:], k[:, :, 1:])
+
+    def generate(self, tokens: Tensor, n_new: int, **options: Any) -> Tensor:
+        """`n_new` more tokens for each row; see `attention.generate.generate`."""
+        return generate(self, tokens, n_new, **options)
+
+    @property
+    def kernel_layers(self) -> list[int]:
+        """The layers whose attention has a feature map."""
+        return [i for i, block in enumerate(self.blocks) if cast(Block, block).attention.feature_map is not None]
 
     @property
     def feature_maps(self) -> list[FeatureMap]:
-        """The feature map of each layer; empty for softmax."""
-        maps = [cast(Block, block).attention.feature_map for block in self.blocks]
-        return [feature_map for feature_map in maps if feature_map is not None]
+        """The feature maps of `kernel_layers`; empty for softmax and SOFT."""
+        return [cast(FeatureMap, cast(Block, self.blocks[layer]).attention.feature_map) for layer in self.kernel_layers]
 
-    def _embed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Embedded tokens (batch, time, dim) and the checked mask; the padding's content is replaced before anything reads it."""
-        tokens, key_mask = _checked(batch, self.config)
-        if self.config.vocab_size is not None:
-            tokens = tokens.masked_fill(~key_mask, 0)
-            _in_range(tokens, self.config.vocab_size, "tokens")
-        else:
-            tokens = tokens.masked_fill(~key_mask[..., None], 0.0).to(self.positions.dtype)
-        return self.dropout(self.embedding(tokens) + self.positions[: tokens.shape[1]]), key_mask
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.norm.weight.device
+
+    def _embed(self, batch: Batch, memory: Memory | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Embedded tokens (batch, time, dim), the mask and the positions (batch, time); nothing reads the padding's content."""
+        tokens, key_mask = checked_tokens(batch, self.config)
+        x = self.embedding(tokens if self.config.vocab_size is not None else tokens.to(self.norm.weight.dtype))
+        if self.cls is not None:
+            x = torch.cat((self.cls.expand(len(x), 1, -1), x), 1)
+            key_mask = F.pad(key_mask, (1, 0), value=True)
+        before = 0 if memory is None else _length(memory, len(x), len(self.blocks))[:, None]
+        position = (key_mask.cumsum(-1) - 1).clamp_min(0) + before
+        if self.positions is not None:
+            if memory is not None and int(position.max()) >= len(self.positions):
+                raise ValueError(f"memory and tokens must fit max_length={len(self.positions)}, got {int(position.max()) + 1} tokens")
+            x = x + self.positions[position]
+        return self.dropout(x), key_mask, position
+
+    def _pooled(self, x: Tensor, key_mask: Tensor) -> Tensor:
+        return masked_mean(x, key_mask) if self.cls is None else x[:, 0]
 
 
 def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
@@ -239,69 +283,55 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
     return torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum(-2) / keep.sum(-2)
 
 
+def _soft(q: Tensor, v: Tensor, n_landmarks: int, key_mask: Tensor) -> Tensor:
+    """SOFT through mean-pooled landmarks, (batch, head, time, head_dim)."""
+    raise NotImplementedError
+
+
+def _length(memory: Memory, batch: int, layers: int) -> Tensor:
+    """The memory's lengths; ValueError if it is not of such a model and batch."""
+    if not isinstance(memory, Memory):
+        raise ValueError(f"memory must be a Memory, got a {type(memory).__name__}")
+    if len(memory.layers) != layers or tuple(memory.length.shape) != (batch,):
+        sizes = (len(memory.layers), tuple(memory.length.shape))
+        raise ValueError(f"memory must be of {layers} layers and {batch} sequences, got {sizes}")
+    return memory.length
+
+
 def _embedding(config: ModelConfig) -> nn.Module:
     """Token ids or real vectors -> dim."""
     if config.vocab_size is None:
-        assert config.input_dim is not None  # ModelConfig checks it
-        return nn.Linear(config.input_dim, config.dim)
+        return nn.Linear(cast(int, config.input_dim), config.dim)
     embedding = nn.Embedding(config.vocab_size, config.dim)
-    nn.init.normal_(embedding.weight, std=_spread(config))
+    nn.init.normal_(embedding.weight, std=config.dim**-0.5 if config.tie_embeddings else _spread(config))  # tied: logits of variance 1
     return embedding
+
+
+def _positions(config: ModelConfig) -> nn.Parameter | None:
+    if config.positions != "learned":
+        return None
+    length = cast(int, config.max_length) + (config.pooling == "cls")
+    return nn.Parameter(_spread(config) * torch.randn(length, config.dim))
 
 
 def _spread(config: ModelConfig) -> float:
     """Standard deviation of the first positions and word vectors. Words start small, else rare ones stay where they were drawn; an
-    embedded real vector with entries of variance 1 has about .5."""
+    embedded real vector with entries of variance 1 has about .5. Tied words, and their positions, are smaller still."""
+    if config.tie_embeddings:
+        return config.dim**-0.5
     return 0.2 if config.vocab_size is not None else 0.5
 
 
-def _feature_map(config: ModelConfig, generator: torch.Generator) -> FeatureMap:
-    return feature_map(
-        config.attention,
-        dim=config.head_dim,
-        n_features=config.n_features,
-        heads=config.heads,
-        temperature=config.temperature,
-        generator=generator,
-        **config.feature_options,
-    )
-
-
-def _checked(batch: Batch, config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """`tokens` and `key_mask` of the batch after the checks that `Transformer.forward` lists."""
-    tokens, key_mask = entry(batch, "tokens"), entry(batch, "key_mask")
-    shape = tuple(tokens.shape)
-    if config.vocab_size is not None:
-        if not is_integer(tokens) or len(shape) != 2:
-            raise ValueError(f"tokens must be integers of shape (batch, time), got {described(tokens)}")
-    elif not tokens.is_floating_point() or len(shape) != 3 or shape[-1] != config.input_dim:
-        raise ValueError(f"tokens must be real numbers of shape (batch, time, {config.input_dim}), got {described(tokens)}")
-    if key_mask.dtype != torch.bool or tuple(key_mask.shape) != shape[:2]:
-        raise ValueError(f"key_mask must be boolean of shape {shape[:2]}, got {described(key_mask)}")
-    if shape[0] < 1 or not 1 <= shape[1] <= config.max_length:
-        raise ValueError(f"tokens must hold a sequence, of 1 to max_length={config.max_length} positions, got shape {shape}")
-    if not bool(key_mask.any(-1).all()):
-        raise ValueError(f"key_mask must keep at least one token of every row, got {int((~key_mask.any(-1)).sum())} empty rows")
-    return tokens, key_mask
-
-
-def entry(batch: Batch, name: str) -> Tensor:
-    """One tensor of a batch; ValueError if the batch is no mapping, or has no such tensor."""
-    if not isinstance(batch, Mapping):
-        raise ValueError(f"batch must be a dict of tensors, got {described(batch)}")
-    if name not in batch:
-        raise ValueError(f"batch must have the key {name!r}, got {sorted(batch)}")
-    if not isinstance(batch[name], Tensor):
-        raise ValueError(f"{name} must be a torch tensor, got {described(batch[name])}")
-    return batch[name]
-
-
-def is_integer(values: Tensor) -> bool:
-    """Whether a tensor holds integers (bool is none)."""
-    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
-
-
-def _in_range(values: Tensor, end: int, name: str) -> None:
-    """ValueError unless every value is in [0, end)."""
-    if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < end:
-        raise ValueError(f"{name} must be in [0, {end}), got values from {int(values.min())} to {int(values.max())}")
+def _feature_map(config: ModelConfig, name: str, generator: torch.Generator) -> FeatureMap:
+    """Drawn on the CPU, so that a model starts alike on every device, then put where the others are ("meta" too)."""
+    with torch.device("cpu"):
+        drawn = feature_map(
+            name,
+            dim=config.head_dim,
+            n_features=config.n_features,
+            heads=config.heads,
+            temperature=config.temperature,
+            generator=generator,
+            **config.feature_options,
+        )
+    return drawn.to(torch.get_default_device())
