@@ -42,6 +42,7 @@ class FeatureMap(nn.Module):
     feature : the `particles` feature that the map computes, or None where it is no particle's feature.
     width : features per particle.
     positional : whether `forward` needs positions.
+    arguments : what `feature_map` was asked for, all but numbers that `state_dict` holds; None if it did not make the map.
     """
 
     omega_k: nn.Parameter | None
@@ -50,6 +51,7 @@ class FeatureMap(nn.Module):
     feature: Feature | None = None
     width: int = 1
     positional: bool = False
+    arguments: dict[str, Any] | None = None
 
     def __init__(self, name: str, particles: Particles) -> None:
         super().__init__()

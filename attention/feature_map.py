@@ -194,6 +194,7 @@ def feature_map(
     kind, options = _asked(name, temperature, options)
     label = name.name if isinstance(name, Feature) else name
     dim, n_features, heads = count(dim, "dim"), count(n_features, "n_features"), count(heads, "heads")
+    arguments = {"name": name, "dim": dim, "n_features": n_features, "heads": heads, **options}
     feature, options = _feature(name, kind, options)
     width, extra = kind.width, int(options.get("constant_feature", 0) != 0)
     if n_features <= extra or (n_features - extra) % width:
@@ -202,6 +203,7 @@ def feature_map(
     shape = (heads, (n_features - extra) // width, feature.particle_dim(dim) if feature else dim)
     particles = _particles(kind, shape, dim, (omega, omega_k, weights), (generator, dtype), options, label)
     made = kind.build(label, particles, *([feature] if feature else []), **options, **kind.fixed)
+    made.arguments = arguments
     return made.freeze() if kind.frozen else made
 
 

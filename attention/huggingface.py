@@ -70,7 +70,7 @@ def attach(
         On a model of another type (the supported ones are named), with cross-attention, or with an attention that masks more than padding;
         on a layer that the model does not have; on a kernel that does not fit the heads; on options beside given kernels.
     """
-    modules, previous, heads = attention_modules(model), _softmax_of(model), model.config.num_attention_heads
+    modules, previous, heads = attention_modules(model), softmax_of(model), model.config.num_attention_heads
     if isinstance(feature_map, Mapping):
         given = {"n_features": n_features, "layers": layers, "generator": generator} | options
         given = {key: value for key, value in given.items() if value is not None}
@@ -87,7 +87,8 @@ def attach(
         if not isinstance(kernel, LayerKernel) or kernel.feature_map.heads not in (1, heads):
             raise ValueError(f"feature_map[{layer}] must be a LayerKernel of {heads} heads (or 1 for all), got {kernel!r}")
     for layer, kernel in kernels.items():
-        modules[layer].kernel = kernel.to(next(modules[layer].parameters()).device)
+        device = next(modules[layer].parameters()).device
+        modules[layer].kernel = kernel if device.type == "meta" else kernel.to(device)
     for module in modules:
         module.softmax_attention = previous
     model.set_attn_implementation(NAME)
@@ -97,7 +98,7 @@ def attach(
 def detach(model: PreTrainedModel) -> dict[int, LayerKernel]:
     """Take the kernels out, in place: the model computes what it did before `attach`, to the bit. Returns {layer: LayerKernel}."""
     modules, kernels = attention_modules(model), layer_kernels(model)
-    previous = _softmax_of(model)
+    previous = softmax_of(model)
     for module in modules:
         for name in ("kernel", "softmax_attention"):
             if hasattr(module, name):
@@ -134,7 +135,7 @@ def head_dim(model: PreTrainedModel) -> int:
     return getattr(model.config, "head_dim", None) or model.config.hidden_size // model.config.num_attention_heads
 
 
-def _softmax_of(model: PreTrainedModel) -> str:
+def softmax_of(model: PreTrainedModel) -> str:
     """Which softmax the model computes, or computed before it was attached to."""
     name = model.config._attn_implementation
     if name == NAME:

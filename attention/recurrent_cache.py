@@ -29,7 +29,7 @@ class RecurrentLayer(CacheLayerMixin):
     Attributes
     ----------
     state : the running sums over earlier tokens, None before the first.
-    pairs : keys and values of earlier tokens, (batch, softmax head, time, dim) each, of the heads that stay softmax; None without such heads.
+    pairs : keys and values of earlier tokens, (batch, softmax head, time, dim) each, of the heads that stay softmax, if any do.
     seen : tokens so far, padding included.
     """
 
@@ -139,5 +139,6 @@ class RecurrentCache(Cache):
     @property
     def nbytes(self) -> int:
         """Bytes kept for all layers."""
-        kept = [layer.tensors() if isinstance(layer, RecurrentLayer) else [layer.keys, layer.values] for layer in self.layers]
-        return sum(tensor.nbytes for layer in kept for tensor in layer if tensor is not None)
+        layers: list[Any] = self.layers
+        kept = [layer.tensors() if isinstance(layer, RecurrentLayer) else [layer.keys, layer.values] for layer in layers]
+        return sum(tensor.nbytes for tensors in kept for tensor in tensors if tensor is not None)

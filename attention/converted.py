@@ -1,0 +1,150 @@
+"""Models with kernels as files: what `save_pretrained` writes, and kernel.json, which says what to build before the weights are read.
+
+The weights of kernels lie with the others, under the names that they have in the model. A plain `from_pretrained` builds a model without
+kernels and would drop them with a warning, so the saved config.json asks for the attention "kernelgas": without this package that raises
+while loading, with it at the first forward pass. Only whoever passes attn_implementation="sdpa" as well gets past both, to softmax.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import AutoConfig, PreTrainedModel
+from transformers.utils import cached_file
+
+from attention.feature_map import feature_map
+from attention.huggingface import NAME, attach, layer_kernels, softmax_of
+from attention.invariance import Invariance
+from attention.layer_kernel import LayerKernel
+from particles.features import Feature, feature_from_description
+from particles.trajectory import versions
+
+FORMAT = 1
+FILE = "kernel.json"
+
+
+def save_converted(model: PreTrainedModel, path: str | os.PathLike, **options: Any) -> None:
+    """Write a model and its kernels into the folder `path`, for `load_converted`.
+
+    options are `save_pretrained`'s (max_shard_size, push_to_hub, ...). Files of the same names are replaced, as there.
+
+    Raises
+    ------
+    ValueError
+        For a model without kernels, or with one that was not made by `feature_map` (or a preprocessing that is no `Invariance`).
+    """
+    kernels = layer_kernels(model)
+    if not kernels:
+        raise ValueError(f"model must have kernels attached, got a {type(model).__name__} without any (save_pretrained saves those)")
+    described = {
+        "format": FORMAT,
+        "softmax": softmax_of(model),
+        "versions": versions("kernelgas", "torch", "transformers"),
+        "layers": {str(layer): _describe(layer, kernel) for layer, kernel in kernels.items()},
+    }
+    text = json.dumps(described, indent=1, default=_plain)
+    model.save_pretrained(path, **options)
+    config = Path(path) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"attn_implementation": NAME}, indent=2, sort_keys=True) + "\n")
+    (Path(path) / FILE).write_text(text)
+
+
+def load_converted(path: str | os.PathLike, *, model_class: type[PreTrainedModel] | None = None, **options: Any) -> PreTrainedModel:
+    """Read what `save_converted` wrote: a folder, or the name of a repository on the Hugging Face hub. In evaluation mode, bit for bit.
+
+    Parameters
+    ----------
+    model_class : class of the model; the one that was saved if None, of transformers.
+    options : `from_pretrained`'s (dtype, device_map, revision, token, local_files_only, ...).
+
+    Raises
+    ------
+    ValueError
+        Without kernel.json, for one of a newer format, a class that transformers does not have, or weights that are missing, left over or
+        of another shape: loading is strict.
+    """
+    download: dict[str, Any] = {
+        name: options[name] for name in ("cache_dir", "revision", "token", "local_files_only", "subfolder") if name in options
+    }
+    found = cached_file(path, FILE, _raise_exceptions_for_missing_entries=False, **download)
+    if found is None:
+        raise ValueError(f"path must be a folder or repository with {FILE}, written by save_converted, got {str(path)!r}")
+    described = json.loads(Path(found).read_text())
+    if described["format"] > FORMAT:
+        raise ValueError(f"path {str(path)!r} has format {described['format']}, this version reads up to {FORMAT}")
+    base = _class_of(path, model_class, download)
+    kernels = {int(layer): _build(kernel) for layer, kernel in described["layers"].items()}
+
+    def build(self: PreTrainedModel, *args: Any, **kwargs: Any) -> None:
+        base.__init__(self, *args, **kwargs)
+        attach(self, kernels)
+
+    attached = type(base.__name__, (base,), {"__init__": build, "__module__": base.__module__})
+    options |= {"attn_implementation": described["softmax"], "output_loading_info": True}
+    model, info = attached.from_pretrained(path, **options)  # type: ignore[attr-defined]
+    wrong = {what: sorted(map(str, names)) for what, names in info.items() if names}
+    if wrong:
+        raise ValueError(f"path {str(path)!r} does not fit its {FILE}: {wrong}")
+    model.__class__ = base
+    return model
+
+
+def _class_of(path: Any, model_class: type[PreTrainedModel] | None, download: dict[str, Any]) -> type[PreTrainedModel]:
+    """The given class, or the one that the config names."""
+    if model_class is not None:
+        return model_class
+    names = AutoConfig.from_pretrained(path, **download).architectures or ["none"]
+    if not hasattr(transformers, names[0]):
+        raise ValueError(f"model_class must be given where transformers does not have the class, got None for {names[0]!r}")
+    return getattr(transformers, names[0])
+
+
+def _describe(layer: int, kernel: LayerKernel) -> dict[str, Any]:
+    """All of a kernel but its numbers, as JSON values."""
+    arguments, preprocess = getattr(kernel.feature_map, "arguments", None), kernel.preprocess
+    if arguments is None:
+        raise ValueError(f"model must have kernels made by feature_map to be saved, got {kernel.feature_map!r} in layer {layer}")
+    if not isinstance(preprocess, Invariance | None):
+        raise ValueError(f"model must have an Invariance or nothing before its kernels to be saved, got {preprocess!r} in layer {layer}")
+    return {
+        "feature_map": arguments,
+        "weights": kernel.feature_map.weights is not None,
+        "normalise": kernel.normalise,
+        "preprocess": None if preprocess is None else preprocess.describe(),
+        "softmax_heads": None if kernel.softmax_heads is None else kernel.softmax_heads.tolist(),
+        "frozen": [name for name, parameter in kernel.named_parameters() if not parameter.requires_grad],
+    }
+
+
+def _build(described: dict[str, Any]) -> LayerKernel:
+    """A kernel of that description, with other numbers."""
+    arguments = dict(described["feature_map"])
+    name = arguments.pop("name")
+    made = feature_map(name if isinstance(name, str) else feature_from_description(name), **arguments)
+    if described["weights"]:
+        made.register_buffer("weights", torch.empty(made.omega.shape[:2]))
+    preprocess, softmax_heads = described["preprocess"], described["softmax_heads"]
+    kernel = LayerKernel(
+        made,
+        normalise=described["normalise"],
+        preprocess=None if preprocess is None else Invariance.blank(**preprocess),
+        softmax_heads=None if softmax_heads is None else torch.tensor(softmax_heads),
+    )
+    for parameter_name, parameter in kernel.named_parameters():
+        parameter.requires_grad_(parameter_name not in described["frozen"])
+    return kernel
+
+
+def _plain(value: Any) -> Any:
+    """JSON values of what an option of a feature map may be."""
+    if isinstance(value, Feature):
+        return value.describe()
+    if isinstance(value, Tensor) or hasattr(value, "tolist"):
+        return value.tolist()
+    raise ValueError(f"options of a feature map must be JSON values to be saved, got {value!r}")
