@@ -72,11 +72,12 @@ def text(found: Mapping[str, xr.Dataset]) -> str:
     head = f"# The Coulomb paper's synthetic benchmark\n\n{LEAD}\n\nMeasured by `python -m benchmarks.synthetic` on {today}, one thread."
     said = claims(*(found[name] for name in ("noise", "lambda", "budget", "runtime", "tasks")))
     images = "\n\n".join(f"![{alt}](images/{name})" for name, alt in FIGURES.items())
-    parts = [_section(section(ds)) for ds in found.values()]
+    parts = [section_markdown(section(ds)) for ds in found.values()]
     return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", "## What this says", *said, images, *parts]) + "\n"
 
 
-def _section(part: Section) -> str:
+def section_markdown(part: Section) -> str:
+    """A section as Markdown, without its pictures."""
     verdicts = "\n".join(f"- {line}" for line in part.verdicts)
     return "\n\n".join([f"## {part.title}", part.text, *map(_table, part.tables), *([verdicts] if verdicts else [])])
 

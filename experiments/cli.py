@@ -13,6 +13,7 @@ EXPERIMENTS = {
     "gas": "a log gas in a quadratic trap against its exact laws",
     "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
     "matching": "the learned kernel inside attention, on in-context matching",
+    "recall": "multi-query associative recall: what sign, normaliser and learned particles of a feature map are worth",
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
     "coulomb_synthetic": "the Coulomb paper's synthetic benchmark: every kernel method under label noise, budgets and run time",
 }

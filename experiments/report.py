@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from experiments.metrics import Estimate
 
 if TYPE_CHECKING:
@@ -88,6 +90,15 @@ def signed(value: float, digits: int = 1) -> str:
     """A number with its sign, and a plain 0.0 for what rounds to it."""
     text = f"{value:+.{digits}f}"
     return text if float(text) else text[1:]
+
+
+def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
+    """Mean ± standard deviation over the seeds; the mean alone for one seed, "-" where nothing was measured."""
+    numbers = scale * values.values[np.isfinite(values.values)]
+    if not len(numbers):
+        return "-"
+    deviation = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
+    return f"{numbers.mean():z.{digits}f}{deviation}"
 
 
 # ---- folders and stores ------------------------------------------------------------------------------------------------------------------

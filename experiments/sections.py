@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from experiments import coulomb_tables, plots
+from experiments import coulomb_tables, kernel_claims, plots
 from experiments.metrics import paired_difference
-from experiments.report import Section, Table, signed, verdict
+from experiments.report import Section, Table, signed, spread, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,15 +23,6 @@ KERNEL_METHODS = {
     "svm": "tuned RBF-SVM",
 }
 SEED_NOTE = "mean ± standard deviation over seeds; every choice is made on the training part; differences below are paired by seed"
-
-
-def spread(values: xr.DataArray, scale: float = 1.0, digits: int = 1) -> str:
-    """Mean ± standard deviation over the seeds; the mean alone for one seed, "-" where nothing was measured."""
-    numbers = scale * values.values[np.isfinite(values.values)]
-    if not len(numbers):
-        return "-"
-    deviation = f" ± {numbers.std(ddof=1):.{digits}f}" if len(numbers) > 1 else ""
-    return f"{numbers.mean():z.{digits}f}{deviation}"
 
 
 def compare(part: xr.Dataset, first: str, second: str, names: dict[str, str], what: str) -> str:
@@ -176,7 +167,10 @@ def matching(ds: xr.Dataset) -> Section:
         "matching_attention.png": "Attention of one test sequence, tokens ordered by label: blocks mean that like attends to like.",
     }
     title = "(c) A learned kernel inside attention, where its shape decides"
-    return Section(title, text, [Table("In-context matching", header, rows, notes)], pictures, verdicts)
+    tables = [Table("In-context matching", header, rows, notes)]
+    if "known rule" in present:  # the table with every control
+        tables.append(kernel_claims.bars_table("Claims", kernel_claims.matching_bars(ds)))
+    return Section(title, text, tables, pictures, verdicts)
 
 
 # ---- (d) classify ------------------------------------------------------------------------------------------------------------------------
@@ -246,6 +240,7 @@ SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {
     "kernel_learning": kernel_learning,
     "film": film,
     "matching": matching,
+    "recall": kernel_claims.recall_section,
     "classify": classify,
     "coulomb_synthetic": coulomb_tables.section,
 }
@@ -257,6 +252,7 @@ FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     },
     "film": lambda ds: {},
     "matching": _matching_figures,
+    "recall": lambda ds: {"recall.png": plots.figure_accuracy(ds.expand_dims(task=["recall"]), chance=[1 / 16])},
     "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},
     "coulomb_synthetic": lambda ds: {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)},
 }

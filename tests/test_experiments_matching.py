@@ -70,13 +70,13 @@ def test_phase_a_uses_only_pairs_of_one_sequence():
 def test_matcher_is_the_kernel_smoother():
     data = make_sequences("phase", 3, 8, 16, np.random.default_rng(4))
     omega = np.random.default_rng(5).standard_normal((16, 16)) / 2
-    starts = Starts(Config(n_steps=1, n_align=1), data, 0)
+    starts = Starts(16, 32, 1, data, 0)
     starts.omega = omega
-    model, _ = fit(METHODS["fixed"], starts, data, data, Config(n_steps=1, n_align=1))
+    model, _ = fit(METHODS["fixed"], "phase", starts, data, data, Config(n_steps=1, n_align=1))
     kernel = FourierPair().kernel(data.query.double().numpy(), data.context.double().numpy(), omega)
     votes = kernel @ np.eye(4)[data.context_label.numpy()] / 8
     assert np.allclose(model.attend(data).detach().numpy(), votes, atol=1e-5)
-    softmax = Matcher(None, 4).attend(data)
+    softmax = Matcher(4).attend(data)
     assert torch.allclose(softmax.sum(-1), torch.ones(3, 8), atol=1e-6)
 
 
@@ -104,7 +104,7 @@ def test_frozen_methods_keep_their_frequencies_and_learned_ones_do_not(table):
     omega = table["omega"].isel(task=0)
     aligned, released = (omega.sel({"method": name}).values for name in ("align", "align, unfreeze"))
     assert np.linalg.norm(released - aligned) > 0.1
-    start = Starts(SMALL, make_sequences("phase", 4, 8, 16, np.random.default_rng(0)), 100).omega
+    start = Starts(16, 32, 80, make_sequences("phase", 4, 8, 16, np.random.default_rng(0)), 100).omega
     assert np.allclose(omega.sel({"method": "fixed"}).values, start, atol=1e-6)
 
 
@@ -112,7 +112,10 @@ def test_every_seed_has_its_own_start():
     config = Config(n_steps=1, n_align=1)
     data = make_sequences("phase", 4, 8, 16, np.random.default_rng(0))
     for name in ("favor", "fixed", "align"):
-        first, again, other = (fit(METHODS[name], Starts(config, data, s), data, data, config)[0].phi.omega for s in (0, 0, 1))
+        first, again, other = (
+            fit(METHODS[name], "phase", Starts(config.dim, config.n_features, config.n_align, data, s), data, data, config)[0].phi.omega
+            for s in (0, 0, 1)
+        )
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
 

@@ -1,0 +1,119 @@
+"""Where the attention kernel's shape matters, with every control: writes `benchmarks/KERNELS.md` and its figures.
+
+    python -m benchmarks.kernel_shape [--quick] [PART ...]
+
+In-context matching on five hidden relations, again with few features and with few sequences, and associative recall; five seeds each.
+Finished units are kept in results/kernel_shape, from which an interrupted run goes on; remove it to measure again. With names of parts
+only those are run and kept, so that processes can share the work, and a last call without names writes the page. With `--quick` tiny
+sizes are run, printed, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+import xarray as xr
+from threadpoolctl import threadpool_limits
+
+from benchmarks.synthetic import section_markdown
+from experiments import kernel_claims, matching, recall, sections
+from experiments.matching_methods import CORE, METHODS
+from experiments.report import Section, figure_bytes, machine
+
+HERE = Path(__file__).parent
+KEEP = "results/kernel_shape"
+TASKS = ("phase", "multi", "ring3", "xor2", "iso")
+FULL: dict[str, matching.Config | recall.Config] = {
+    "matching": matching.Config(tasks=TASKS, methods=tuple(METHODS), n_seeds=5, keep=f"{KEEP}/matching"),
+    "few features": matching.Config(tasks=("ring3", "multi"), methods=tuple(CORE), n_features=8, n_seeds=5, keep=f"{KEEP}/few_features"),
+    "few sequences": matching.Config(
+        tasks=("ring3", "multi"), methods=tuple(CORE), n_sequences=32, n_seeds=5, keep=f"{KEEP}/few_sequences"
+    ),
+    "recall": recall.Config(n_seeds=5, keep=f"{KEEP}/recall"),
+}
+TINY = {"n_seeds": 1, "n_steps": 4, "n_align": 2, "n_test": 4, "keep": ""}
+FIGURES = {
+    "kernels_matching.png": "accuracy of every kernel on in-context matching by five hidden relations",
+    "kernels_attention.png": "attention of one test sequence, tokens ordered by label",
+    "kernels_recall.png": "accuracy of every feature map on associative recall",
+}
+LEAD = (
+    "Queries and keys of the first task are the tokens themselves, so the kernel is all that can learn; in the second everything is "
+    "trained. Every claim has a bar, set before the run, and stands or falls by it."
+)
+
+
+def results(configs: dict[str, matching.Config | recall.Config]) -> dict[str, xr.Dataset]:
+    """All parts on one thread, each part's time on stderr."""
+    found = {}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            for name, config in configs.items():
+                started = time.process_time()
+                found[name] = recall.run(config) if isinstance(config, recall.Config) else matching.run(config)
+                print(f"{name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
+    finally:
+        torch.set_num_threads(threads)
+    return found
+
+
+def section(name: str, ds: xr.Dataset) -> Section:
+    """The section of one part, its claims with it."""
+    if name == "recall":
+        return sections.SECTIONS["recall"](ds)
+    part = sections.SECTIONS["matching"](ds)
+    title = {"matching": "In-context matching, every control", "few features": "8 features", "few sequences": "32 training sequences"}[name]
+    claims = () if name == "matching" else (kernel_claims.bars_table("Claims", kernel_claims.matching_bars(ds)),)
+    return replace(part, title=title, text=part.text if name == "matching" else "", tables=(*part.tables, *claims))
+
+
+def text(found: dict[str, xr.Dataset]) -> str:
+    """The page as Markdown."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    facts = "\n".join(f"| {key} | {value} |" for key, value in machine().items())
+    head = (
+        f"# Where the attention kernel's shape matters\n\n{LEAD}\n\nMeasured by `python -m benchmarks.kernel_shape` on {today}, one thread."
+    )
+    images = "\n\n".join(f"![{alt}](images/{name})" for name, alt in FIGURES.items())
+    parts = [section_markdown(section(name, ds)) for name, ds in found.items()]
+    return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", images, *parts]) + "\n"
+
+
+def pictures(found: dict[str, xr.Dataset]) -> dict[str, bytes]:
+    """The figures by file name."""
+    matched = sections.figures("matching", found["matching"])
+    recalled = sections.figures("recall", found["recall"])
+    figures = (matched["matching_accuracy.png"], matched["matching_attention.png"], recalled["recall.png"])
+    return {name: figure_bytes(figure) for name, figure in zip(FIGURES, figures)}
+
+
+def main() -> int:
+    """Run all; print (quick) or write the page and the figures. 2 for an unknown part."""
+    quick, names = "--quick" in sys.argv[1:], [name for name in sys.argv[1:] if name != "--quick"]
+    if set(names) - set(FULL):
+        print(f"unknown part in {names}; known: {', '.join(FULL)}", file=sys.stderr)
+        return 2
+    chosen = {name: FULL[name] for name in names or FULL}
+    if quick:
+        tiny = {name: replace(config, **TINY, **({"n_warm": 2} if name == "recall" else {})) for name, config in chosen.items()}
+        print(text(results(tiny)))
+        return 0
+    found = results(chosen)
+    if names:
+        return 0
+    (HERE / "images").mkdir(exist_ok=True)
+    for name, picture in pictures(found).items():
+        (HERE / "images" / name).write_bytes(picture)
+    (HERE / "KERNELS.md").write_text(text(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
