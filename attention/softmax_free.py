@@ -194,8 +194,8 @@ def _steps(a: Tensor, n_iter: int, steps: Tensor | None = None) -> Tensor:
 def _stopped(a: Tensor, steps: Tensor, tol: float | None) -> Tensor:
     """The first iterate with residual at most tol, or else the best; `steps` is overwritten with the steps it took.
 
-    Better is a residual below 3/4 of the least so far (slowly resolved eigenvalues give 0.71 a step): rounding errors in a null space, which
-    the residual does not see, grow meanwhile.
+    Better is a residual below 3/4 of the least so far (slowly resolved eigenvalues give 0.71 a step): meanwhile rounding errors grow in a
+    null space, which the residual does not see.
     """
     x, largest, n_iter = _start(a), _largest(a), int(steps.max()) if len(steps) else 0
     target = -1.0 if tol is None else tol
