@@ -24,7 +24,8 @@ class Run:
     ----------
     settings : what decides the result beside model, batches and start.
     history : of each finished epoch.
-    step : steps done in the current epoch; `loss`, `n` and `seconds` are its sums so far, `alignment` what Phase A reached before it.
+    step : steps done in the current epoch; `loss`, `n`, `nonpositive` and `seconds` are its sums so far, `alignment` is what Phase A
+        reached before it.
     best : the weights of the epoch with the least validation loss, if they are kept.
     """
 
@@ -36,6 +37,7 @@ class Run:
     step: int = 0
     loss: float = 0.0
     n: int = 0
+    nonpositive: float = 0.0
     seconds: float = 0.0
     alignment: float = math.nan
     best: dict[str, torch.Tensor] | None = None
@@ -79,7 +81,7 @@ class Run:
             setattr(self, name, state[name])
 
 
-_PLAIN = ("history", "step", "loss", "n", "seconds", "alignment", "best")
+_PLAIN = ("history", "step", "loss", "n", "nonpositive", "seconds", "alignment", "best")
 
 
 def _read(path: str | os.PathLike, device: torch.device) -> dict[str, Any]:

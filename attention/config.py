@@ -31,7 +31,7 @@ class ModelConfig:
     dropout : share of each sublayer's output, and of the embedded tokens, dropped in training.
     causal : whether a token sees only itself and earlier ones.
     attention : name of one attention for all layers, or a tuple with one name a layer: "softmax", "soft" (SOFT's Gaussian kernel through
-        `n_features` pooled landmarks; bidirectional, queries = keys) or a name that `attention.feature_map` knows.
+        the means of at most `n_features` windows of tokens; bidirectional, queries = keys) or a name that `attention.feature_map` knows.
     window : of kernel layers: a key less than so many tokens away is weighed by softmax's kernel, the others by the map's.
     projections : "separate" W_q and W_k; "shared" W_q = W_k (as SOFT); "input": no W_q, W_k at all, q = k = the layer's normalised input
         cut into heads (the Coulomb paper's Q = K variant). Values always have their projection.
@@ -74,9 +74,9 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_attention()
         self._check_choices()
         self._check_task()
-        self._check_attention()
 
     @property
     def head_dim(self) -> int:
@@ -120,8 +120,8 @@ class ModelConfig:
             flag(self.unit_norm, "unit_norm")
         if not isinstance(self.feature_options, Mapping):
             raise ValueError(f"feature_options must be a dict, got {self.feature_options!r}")
-        if self.max_length is None and self.positions == "learned":
-            raise ValueError("max_length must be given with learned positions, got None")
+        if self.max_length is None and (self.positions == "learned" or "soft" in self.layer_attention):
+            raise ValueError("max_length must be given with learned positions, and for the windows of attention 'soft', got None")
         if self.positions == "rotary" and self.head_dim % 2:
             raise ValueError(f"rotary positions need an even head dimension, got {self.head_dim}")
 

@@ -20,7 +20,7 @@ from attention import parallel
 from attention.batches import IGNORED, Batch, check_batches, checked_labels, count_batches, next_tokens, on_device
 from attention.checkpoint import COLUMNS, Run
 from attention.feature_map import described
-from attention.model import Transformer
+from attention.model import SelfAttention, Transformer
 from attention.seeds import derived_seed, seed_from, seeded
 from particles.arrays import count, flag, positive
 
@@ -256,7 +256,7 @@ def _step(run: Run, forward: Any, batch: Batch, index: int) -> None:
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), run.settings["clip"])
     run.scaler.step(run.optimiser)
     run.scaler.update()
-    run.loss, run.n = run.loss + value * n, run.n + n
+    run.loss, run.n, run.nonpositive = run.loss + value * n, run.n + n, run.nonpositive + n * _nonpositive(run.model)
 
 
 def _finish_epoch(run: Run, validation: Iterable[Batch] | None) -> None:
@@ -266,11 +266,17 @@ def _finish_epoch(run: Run, validation: Iterable[Batch] | None) -> None:
         parts = (parallel.shard(batch) for batch in validation)
         loss, accuracy = _means(parallel.total(_totals(run.model, (part for part in parts if len(part["tokens"])))))
     seconds = run.seconds + time.perf_counter() - start
-    for name, value in zip(COLUMNS, (run.loss / run.n, loss, accuracy, math.nan, run.alignment, seconds), strict=True):
+    for name, value in zip(COLUMNS, (run.loss / run.n, loss, accuracy, run.nonpositive / run.n, run.alignment, seconds), strict=True):
         run.history[name].append(value)
     if run.settings["restore_best"] and _stale(run.history["validation_loss"]) == 0:
         run.best = {name: value.detach().clone() for name, value in run.model.state_dict().items()}
-    run.step, run.loss, run.n, run.seconds, run.alignment = 0, 0.0, 0, 0.0, math.nan
+    run.step, run.loss, run.n, run.nonpositive, run.seconds, run.alignment = 0, 0.0, 0, 0.0, 0.0, math.nan
+
+
+def _nonpositive(model: Transformer) -> float:
+    """Share of the last call's denominators <= 0, mean over layers that can have them; NaN if there are none."""
+    parts = [module.nonpositive for module in model.modules() if isinstance(module, SelfAttention) and module.nonpositive is not None]
+    return float(parallel.total(torch.stack(parts).mean())) / parallel.world() if parts else math.nan
 
 
 def _before(run: Run, before_epoch: Callable[[int], float], epoch: int) -> None:

@@ -16,10 +16,13 @@ from attention.batches import Batch, checked_tokens, entry, in_range, is_integer
 from attention.config import ModelConfig
 from attention.feature_map import FeatureMap, feature_map
 from attention.generate import generate
+from attention.landmarks import PooledLandmarks
 from attention.linear import State, kernel_attention
 from attention.naive import visible
 from attention.rotary import rotary
 from attention.seeds import seed_from, seeded
+from attention.softmax_free import softmax_free_attention
+from attention.window import WindowState
 from particles.arrays import count, flag
 
 __all__ = ["Batch", "KeyValues", "Memory", "ModelConfig", "SelfAttention", "Transformer", "entry", "in_range", "is_integer", "masked_mean",
@@ -45,7 +48,7 @@ class KeyValues(NamedTuple):
 class Memory(NamedTuple):
     """What a causal `Transformer` remembers of the tokens so far: of each layer a `State` (constant size) or `KeyValues` (softmax)."""
 
-    layers: tuple[State | KeyValues, ...]
+    layers: tuple[State | WindowState | KeyValues, ...]
     length: Tensor  # (batch,) real tokens seen
 
     def index_select(self, index: Tensor) -> Memory:
@@ -67,7 +70,9 @@ class SelfAttention(nn.Module):
     Attributes
     ----------
     feature_map : FeatureMap or None
-        None for softmax and SOFT.
+        None for softmax and SOFT. With grouped keys it has particles for each of their heads.
+    nonpositive : Tensor or None
+        Of a signed map with the sum normaliser in training mode: the share of denominators <= 0 in the last call.
     """
 
     def __init__(self, config: ModelConfig, name: str, generator: torch.Generator) -> None:
@@ -77,10 +82,11 @@ class SelfAttention(nn.Module):
         self.projected = config.projections != "input"
         self.base = config.rotary_base if config.positions == "rotary" else None
         self.feature_map = None if name in ("softmax", "soft") else _feature_map(config, name, generator)
-        self.n_landmarks = config.n_features if name == "soft" else None
+        self.landmarks = PooledLandmarks(-(-cast(int, config.max_length) // config.n_features)) if name == "soft" else None
         widths = (self.heads if self.projected else 0, 0 if self.shared else self.key_heads, self.key_heads)
         self.qkv = nn.Linear(config.dim, sum(widths) * config.head_dim)  # the projections that there are, in the order q, k, v
         self.out = nn.Linear(config.dim, config.dim)
+        self.nonpositive: Tensor | None = None
         signed = self.feature_map is not None and bool(self.feature_map.signed)
         self.unit = self.feature_map is not None and (signed if config.unit_norm is None else config.unit_norm)
         self.normalise = cast(Any, ("rms" if signed else "sum") if config.normalise == "default" else config.normalise)
@@ -90,14 +96,21 @@ class SelfAttention(nn.Module):
             self.gain = nn.Parameter(torch.ones(config.heads, 1, config.head_dim))
 
     def forward(
-        self, x: Tensor, key_mask: Tensor, position: Tensor, memory: State | KeyValues | None = None, *, return_memory: bool = False
-    ) -> tuple[Tensor, State | KeyValues | None]:
+        self,
+        x: Tensor,
+        key_mask: Tensor,
+        position: Tensor,
+        memory: State | WindowState | KeyValues | None = None,
+        *,
+        return_memory: bool = False,
+    ) -> tuple[Tensor, State | WindowState | KeyValues | None]:
         """x (batch, time, dim), key_mask and position (batch, time) -> (batch, time, dim), and what the layer remembers if asked for."""
         q, k, v = self.queries_keys_values(x, position)
         if self.feature_map is not None:
             y, memory = self._kernel(q, k, v, key_mask, cast(Any, memory), return_memory)
-        elif self.n_landmarks is not None:
-            y = _soft(q, v, self.n_landmarks, key_mask)
+        elif self.landmarks is not None:
+            landmarks, landmark_mask = self.landmarks(q, key_mask=key_mask)
+            y = softmax_free_attention(q, v, landmarks, key_mask=key_mask, landmark_mask=landmark_mask)
         else:
             y, memory = self._softmax(q, k, v, key_mask, cast(Any, memory), return_memory)
         return self.out(y.transpose(1, 2).flatten(2)), memory
@@ -118,7 +131,7 @@ class SelfAttention(nn.Module):
         """Queries or keys scaled, by the square root of the usual d^-1/2 or to the learned length, and rotated."""
         if self.base is not None:
             x = rotary(x, position, base=self.base)
-        if self.n_landmarks is not None:
+        if self.landmarks is not None:
             return x  # SOFT scales by itself
         if self.unit:
             length = self.log_length.unflatten(0, (x.shape[1], -1)).mean(1).exp()  # grouped keys: their queries' geometric mean
@@ -126,13 +139,15 @@ class SelfAttention(nn.Module):
         return x * x.shape[-1] ** -0.25
 
     def _kernel(
-        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor, state: State | None, return_state: bool
-    ) -> tuple[Tensor, State | None]:
-        options: dict[str, Any] = {} if self.window is None else {"window": self.window}
+        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor, state: State | WindowState | None, return_state: bool
+    ) -> tuple[Tensor, State | WindowState | None]:
+        feature_map = cast(FeatureMap, self.feature_map)
+        report: dict[str, Tensor] | None = {} if self.training and self.normalise == "sum" and feature_map.signed else None
         out = kernel_attention(
-            q, k, v, cast(FeatureMap, self.feature_map), key_mask=key_mask, scale=1.0, normalise=self.normalise, is_causal=self.causal,
-            state=state, return_state=return_state, **options,
+            q, k, v, feature_map, key_mask=key_mask, scale=1.0, normalise=self.normalise, is_causal=self.causal, window=self.window,
+            state=state, return_state=return_state, report=report,
         )  # fmt: skip
+        self.nonpositive = None if report is None else report["nonpositive"]
         y, state = out if return_state else (out, None)
         return (y * self.gain if self.normalise == "rms" else y), state
 
@@ -172,7 +187,8 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Embedding (+ learned positions), `config.layers` blocks, norm, and a linear head: of the pooled sequence, or of every token.
 
-    A token's position is the number of real tokens before it, so that padding on either side changes nothing.
+    A token's position is the number of real tokens before it, so that padding on either side changes nothing (SOFT's landmarks, windows of
+    places in the row, want it on the right).
 
     Parameters
     ----------
@@ -283,11 +299,6 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
     return torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum(-2) / keep.sum(-2)
 
 
-def _soft(q: Tensor, v: Tensor, n_landmarks: int, key_mask: Tensor) -> Tensor:
-    """SOFT through mean-pooled landmarks, (batch, head, time, head_dim)."""
-    raise NotImplementedError
-
-
 def _length(memory: Memory, batch: int, layers: int) -> Tensor:
     """The memory's lengths; ValueError if it is not of such a model and batch."""
     if not isinstance(memory, Memory):
@@ -329,7 +340,7 @@ def _feature_map(config: ModelConfig, name: str, generator: torch.Generator) -> 
             name,
             dim=config.head_dim,
             n_features=config.n_features,
-            heads=config.heads,
+            heads=config.key_heads,
             temperature=config.temperature,
             generator=generator,
             **config.feature_options,
