@@ -1,19 +1,24 @@
-"""Kernel attention in time linear in the sequence: bidirectional, causal and recurrent, equal to `naive.naive_attention`."""
+"""Kernel attention in time linear in the sequence: the public function, its checks and the choice of a form. `naive` defines it."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from attention.feature_map import FeatureMap, described
-from attention.running_sums import Call, State, attend
+from attention.layout import Inputs, ended, filled, grouped, packed
+from attention.quadratic import quadratic
+from attention.running_sums import Call, State, attend, normalised
+from attention.window import WindowState, windowed
 from particles.arrays import count as as_count
-from particles.arrays import flag, positive
+from particles.arrays import flag, positive, real
 
 _NORMALISE = ("sum", "rms", "count", None)
+_FORMS = ("auto", "linear", "quadratic")
 
 
 def kernel_attention(
@@ -24,30 +29,51 @@ def kernel_attention(
     *,
     is_causal: bool = False,
     key_mask: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     scale: float | None = None,
     normalise: str | None = "default",
-    state: State | None = None,
+    window: int | None = None,
+    dropout: float = 0.0,
+    generator: torch.Generator | None = None,
+    state: State | WindowState | None = None,
     return_state: bool = False,
+    form: str = "auto",
     chunk_size: int = 64,
+    report: dict[str, Tensor] | None = None,
 ) -> Any:
     """Attention with the kernel K(q, k) = phi(q).phi(k) of a feature map, in O(time) (Coulomb paper, App. D).
 
     Parameters
     ----------
-    q, k, v : (batch, head, time, dim), any float types and strides. Features and sums are computed in float32 at least, autocast or not;
-        the output has v's type.
-    feature_map : maps scale^(1/2) q and scale^(1/2) k to features.
+    q : (batch, head, query, dim). Any float types and strides. Features and sums are computed in float32 at least, autocast or not; the
+        output has v's type. An axis of queries, keys or batch entries may be empty.
+    k, v : (batch, kv_head, key, dim or value); q's heads are a multiple of theirs, and query head h reads key head h // (heads / kv_heads)
+        (grouped and multi-query attention).
+    feature_map : maps scale^(1/2) q and scale^(1/2) k to features. It has particles for every query head, for every key head, or one set.
     is_causal : query i sees key j when j <= i + (number of keys) - (number of queries): aligned bottom-right, as a cache needs. A later
         key or value of any finite size changes no bit of an earlier row; one that is not finite spoils the rows of its chunk.
     key_mask : (batch, key), True = attend. What a masked key or value holds, NaN included, changes neither outputs nor gradients, and
         its own gradient is 0. A query that is not finite gets NaN in its own row; with a mask it disturbs no gradient of other rows.
+    cu_seqlens : offsets (0, ..., time) of sequences packed end to end in one batch entry: each attends to itself only. States have a batch
+        entry for every sequence; that of an empty one is passed on.
     scale : factor of q.k as in torch's SDPA; dim**-0.5 if None.
     normalise : "sum" divides by the sum of the kernel over visible keys, "rms" divides each head's output by its root mean square over
         the value axis, "count" by the number of visible keys, None by nothing. By default "sum" for positive maps and "rms" for signed
         ones, whose sums can vanish.
-    state : sums over earlier keys, which every query sees.
-    return_state : also return the `State` after these keys.
+    window : keys with |i - j| < window are weighed by exp(scale q.k) itself, the others by the kernel, under one sum (see `window`).
+        Positive maps with "sum" only; bidirectionally without a state and with as many queries as keys.
+    dropout : probability with which a key of a head and batch entry is dropped, for all queries at once, the remaining values growing by
+        1/(1 - dropout). As in torch's SDPA the divisor keeps all keys. Dropping single query-key pairs is not possible in linear time.
+    generator : source of the dropout; torch's default generator if None.
+    state : sums over earlier keys, which every query sees; a `WindowState` with a window.
+    return_state : also return the state after these keys.
+    form : "linear", "quadratic" (the same function by a matrix of scores), or "auto": quadratic where that needs less arithmetic.
     chunk_size : causal only: time is processed in chunks of so many tokens. Speed and rounding depend on it, nothing else.
+    report : a dict that is given "denominator" (batch, head, query), the sums of the kernel that rows are divided by, up to positive
+        factors, and "nonpositive" (), the fraction of rows with a sum below 0 or lost to cancellation or underflow. Only with "sum".
+
+    Maps of positions (`feature_map.positional`) are given those of the tokens, masked ones counted: keys go on from `state.position`,
+    queries stand at the last keys if causal and count from 0 otherwise.
 
     Returns
     -------
@@ -62,36 +88,118 @@ def kernel_attention(
     Raises
     ------
     ValueError
-        On shapes that do not fit, a mask that is not boolean (batch, key), an empty time axis, more queries than keys in a causal call, a
-        scale that is not positive, an unknown normaliser or a state of another shape.
+        On shapes that do not fit, a mask that is not boolean (batch, key), more queries than keys in a causal call, offsets with more than
+        one batch entry, a window or report that the map or the normaliser cannot have, a scale that is not positive, a state of another
+        shape, or an unknown normaliser or form.
     """
     _check(q, k, v, flag(is_causal, "is_causal"), key_mask)
-    if not isinstance(feature_map, torch.nn.Module):
-        raise ValueError(f"feature_map must be a FeatureMap, got {feature_map!r}")
-    if not isinstance(state, State | None):
-        raise ValueError(f"state must be a State or None, got a {type(state).__name__}")
+    _check_map(feature_map, q.shape[1], k.shape[1])
     if normalise not in (*_NORMALISE, "default"):
         raise ValueError(f"normalise must be one of {_NORMALISE}, got {normalise!r}")
-    dtype = torch.float32
-    for tensor in (q, k, v, feature_map.omega, *(() if state is None else state[:3])):
-        dtype = torch.promote_types(dtype, tensor.dtype)
     how = ("rms" if feature_map.signed else "sum") if normalise == "default" else normalise
+    if report is not None and how != "sum":
+        raise ValueError(f"report is of the divisors of normalise='sum', got normalise={how!r}")
+    choice = _Choice(is_causal, None if window is None else as_count(window, "window"), form, flag(return_state, "return_state"))
+    _check_choice(choice, feature_map, how, q, k, state)
+    ends = None if cu_seqlens is None else _ends(cu_seqlens, q, k)
+    _check_state(state, q, v, feature_map, choice.window, q.shape[0] if ends is None else len(ends) - 1)
     root = math.sqrt(q.shape[-1] ** -0.5 if scale is None else positive(scale, "scale"))
-    call = Call(feature_map, root, dtype, how, as_count(chunk_size, "chunk_size"))
-    finite = None if key_mask is None else q.isfinite().all(-1, keepdim=True)
-    q = q if finite is None else q.where(finite, 0)
+    apart = window is not None or report is not None
+    call = Call(feature_map, root, _dtype(q, k, v, feature_map, state), "part" if apart else how, as_count(chunk_size, "chunk_size"))
     with torch.autocast(q.device.type, enabled=False):
-        out, after = attend(call, q, k, v, key_mask, state, is_causal=is_causal)
-    out = (out if finite is None else out.where(finite, math.nan)).to(v.dtype)
-    return (out, after) if flag(return_state, "return_state") else out
+        x = Inputs(q, k, _dropped(v, dropout, generator, call.dtype), key_mask, state)
+        each = partial(filled, partial(_rows, call, choice))
+        rows, after = each(x) if ends is None else packed(each, x, ends)
+        out = _divided(call._replace(normalise=how), rows, report) if apart else rows
+    return (out.to(v.dtype), after) if return_state else out.to(v.dtype)
+
+
+class _Choice(NamedTuple):
+    """What is computed, and how."""
+
+    is_causal: bool
+    window: int | None
+    form: str
+    return_state: bool
+
+
+def _rows(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
+    """Rows and state of inputs that have at least a query and a key."""
+    x = x._replace(positions=_positions(x, choice.is_causal)) if getattr(call.feature_map, "positional", False) else x
+    if choice.window is None and x.q.shape[2] == 1:
+        choice = choice._replace(is_causal=False)  # one row sees every key
+    finite = None if x.key_mask is None else x.q.isfinite().all(-1, keepdim=True)
+    x = x if finite is None else x._replace(q=x.q.where(finite, 0))
+    alike = not choice.is_causal and choice.window is None
+    rows, after = grouped(partial(_by_form, call, choice), x, call.feature_map.omega.shape[0], alike=alike)
+    return rows if finite is None else rows.where(finite, math.nan), after
+
+
+def _positions(x: Inputs, is_causal: bool) -> tuple[Tensor, Tensor]:
+    queries, keys = x.q.shape[2], x.k.shape[2]
+    key = torch.arange(keys, device=x.k.device)[None]
+    key = key if x.state is None else key + x.state.position[:, None]
+    return key[:, keys - queries :] if is_causal else torch.arange(queries, device=x.q.device)[None], key
+
+
+def _by_form(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
+    by_matrix = choice.form == "quadratic" or (choice.form == "auto" and _is_short(call, choice, x))
+    if choice.window is not None:
+        return windowed(call, x, choice.window, is_causal=choice.is_causal, by_matrix=by_matrix)
+    if by_matrix:
+        allowed = None
+        if choice.is_causal:
+            allowed = torch.ones(x.q.shape[2], x.k.shape[2], dtype=torch.bool, device=x.q.device).tril(x.k.shape[2] - x.q.shape[2])
+        return quadratic(call, x, allowed, return_state=choice.return_state)
+    rows, after = attend(call, x.q, x.k, x.v, x.key_mask, x.state, is_causal=choice.is_causal, positions=x.positions)
+    return rows, ended(after, x)
+
+
+def _is_short(call: Call, choice: _Choice, x: Inputs) -> bool:
+    """Whether the matrix of scores needs less arithmetic than the sums, features apart; a state needs the sums anyway."""
+    if choice.return_state or x.state is not None:
+        return False
+    queries, keys = x.q.shape[2], x.k.shape[2]
+    features, values = call.feature_map.feature_dim, x.v.shape[-1] + 1
+    return queries * keys * (features + values) < (queries + keys) * features * values
+
+
+def _divided(call: Call, part: Tensor, report: dict[str, Tensor] | None) -> Tensor:
+    """Rows from their part, and the report of their divisors."""
+    total, log_scale = part[..., :-1], part[..., -1]
+    if report is not None:
+        by, limit = total[..., -1].detach(), torch.finfo(total.dtype)
+        report["denominator"] = by
+        report["nonpositive"] = (by <= limit.tiny / limit.eps)[log_scale > -math.inf].to(by.dtype).mean()
+    return normalised(call, total, log_scale, log_scale)
+
+
+def _dropped(v: Tensor, dropout: float, generator: torch.Generator | None, dtype: torch.dtype) -> Tensor:
+    """Values of which whole keys are dropped."""
+    if not isinstance(generator, torch.Generator | None):
+        raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
+    if dropout == 0:
+        return v
+    if not 0 <= real(dropout, "dropout") < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
+    kept = torch.rand(v.shape[:3], generator=generator, device=v.device) >= dropout
+    return v.to(dtype).where(kept[..., None], 0) / (1 - dropout)
+
+
+def _dtype(q: Tensor, k: Tensor, v: Tensor, feature_map: FeatureMap, state: State | WindowState | None) -> torch.dtype:
+    far = state.far if isinstance(state, WindowState) else state
+    dtype = torch.float32
+    for tensor in (q, k, v, feature_map.omega, *(() if far is None else far[:3])):
+        dtype = torch.promote_types(dtype, tensor.dtype)
+    return dtype
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, key_mask: Tensor | None) -> None:
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, Tensor) or tensor.ndim != 4 or not tensor.is_floating_point() or 0 in tensor.shape:
-            raise ValueError(f"{name} must be float (batch, head, time, dim), none of them 0, got {described(tensor)}")
-    if k.shape[:2] != q.shape[:2] or k.shape[3] != q.shape[3]:
-        raise ValueError(f"k must have q's batch, head and dim, got k {tuple(k.shape)} and q {tuple(q.shape)}")
+        if not isinstance(tensor, Tensor) or tensor.ndim != 4 or not tensor.is_floating_point() or 0 in (tensor.shape[1], tensor.shape[3]):
+            raise ValueError(f"{name} must be float (batch, head, time, dim) with heads and dimensions, got {described(tensor)}")
+    if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3] or q.shape[1] % k.shape[1]:
+        raise ValueError(f"k must have q's batch and dim, and heads that divide q's, got k {tuple(k.shape)} and q {tuple(q.shape)}")
     if v.shape[:3] != k.shape[:3]:
         raise ValueError(f"v must have k's batch, head and time, got v {tuple(v.shape)} and k {tuple(k.shape)}")
     if is_causal and q.shape[2] > k.shape[2]:
@@ -103,3 +211,55 @@ def _check(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, key_mask: Tensor | 
             f"key_mask must be bool (batch, key) = {(k.shape[0], k.shape[2])}, got {described(key_mask)}; "
             "linear attention cannot take a mask of single query-key pairs"
         )
+
+
+def _check_map(feature_map: FeatureMap, heads: int, kv_heads: int) -> None:
+    if not isinstance(feature_map, torch.nn.Module):
+        raise ValueError(f"feature_map must be a FeatureMap, got {feature_map!r}")
+    sets = feature_map.omega.shape[0]
+    if sets != 1 and sets != kv_heads and sets != heads:  # `in` is beyond torch.compile here
+        raise ValueError(f"feature_map must have particles for 1, {kv_heads} (key) or {heads} (query) heads, got {sets}")
+
+
+def _check_choice(choice: _Choice, feature_map: FeatureMap, how: str | None, q: Tensor, k: Tensor, state: Any) -> None:
+    if choice.form not in _FORMS:
+        raise ValueError(f"form must be one of {_FORMS}, got {choice.form!r}")
+    if choice.window is None:
+        return
+    if feature_map.signed or how != "sum":
+        what = f"signed={feature_map.signed} and normalise={how!r}"
+        raise ValueError(f"window needs a positive feature_map and normalise='sum', under which its weights add up to 1, got {what}")
+    if not choice.is_causal and q.shape[2] != k.shape[2]:
+        raise ValueError(f"window of a bidirectional call needs as many queries as keys, got {q.shape[2]} and {k.shape[2]}")
+    if not choice.is_causal and (state is not None or choice.return_state):
+        raise ValueError("window of a bidirectional call has no state, got state or return_state")
+
+
+def _ends(cu_seqlens: Tensor, q: Tensor, k: Tensor) -> list[int]:
+    """The offsets as a list."""
+    if not isinstance(cu_seqlens, Tensor) or cu_seqlens.ndim != 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"cu_seqlens must be offsets, int32 or int64 (sequences + 1,), got {described(cu_seqlens)}")
+    if q.shape[0] != 1 or q.shape[2] != k.shape[2]:
+        raise ValueError(f"cu_seqlens needs one batch entry and as many queries as keys, got q {tuple(q.shape)} and k {tuple(k.shape)}")
+    ends = cu_seqlens.tolist()
+    if len(ends) < 2 or ends[0] != 0 or ends[-1] != q.shape[2] or ends != sorted(ends):
+        raise ValueError(f"cu_seqlens must rise from 0 to {q.shape[2]}, got {ends}")
+    return ends
+
+
+def _check_state(state: Any, q: Tensor, v: Tensor, feature_map: FeatureMap, window: int | None, batch: int) -> None:
+    kind = State if window is None else WindowState
+    if not isinstance(state, kind | None):
+        raise ValueError(f"state must be a {kind.__name__} or None, got a {type(state).__name__}")
+    if state is None:
+        return
+    heads = q.shape[1] if feature_map.omega.shape[0] == q.shape[1] else v.shape[1]
+    lead = (batch, heads, feature_map.feature_dim)
+    shapes = ((*lead, v.shape[-1]), lead, lead[:2], lead[:1], lead[:1])
+    fields = list(zip(State._fields, state.far if isinstance(state, WindowState) else state, shapes))
+    if window is not None:
+        recent = ((batch, heads, window, q.shape[3]), (batch, heads, window, v.shape[3]), (batch, window))
+        fields += list(zip(WindowState._fields[1:], state[1:], recent))
+    for name, field, shape in fields:
+        if not isinstance(field, Tensor) or field.shape != shape:
+            raise ValueError(f"state must have {name} of shape {shape}, got {described(field)}")

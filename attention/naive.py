@@ -13,6 +13,7 @@ that the last query of a causal call stands at the last key.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -91,10 +92,11 @@ def _sequence_by_sequence(
     q: Tensor, k: Tensor, v: Tensor, feature_map: Any, key_mask: Tensor | None, ends: list[int], options: dict[str, Any]
 ) -> Tensor:
     rows = []
-    for start, end in zip(ends, ends[1:]):
+    for start, end in itertools.pairwise(ends):
         mask = None if key_mask is None else key_mask[:, start:end]
         if end > start:
-            rows.append(naive_attention(*(t[:, :, start:end] for t in (q, k, v)), feature_map, key_mask=mask, **options))
+            each = [t[:, :, start:end] for t in (q, k, v)]
+            rows.append(naive_attention(each[0], each[1], each[2], feature_map, key_mask=mask, **options))
     return torch.cat(rows, 2)
 
 
