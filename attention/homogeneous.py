@@ -88,10 +88,11 @@ class PolaFormer(FeatureMap):
     def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
         z = projected(x, omega)
         log = z.abs().where(z != 0, 1).log() * (1 + self.alpha * self.power.to(z.dtype).sigmoid())[:, None]
-        top = log.detach().masked_fill(z == 0, -math.inf).amax(-1)
-        top = top.where(top > -math.inf, 0.0)
+        log = log.masked_fill(z == 0, -math.inf)
+        top = log.detach().amax(-1)
+        top = top.masked_fill(top == -math.inf, 0.0)
         size = (log - top[..., None]).exp()
-        parts = torch.stack((size.where(z > 0, 0), size.where(z < 0, 0)), -2)
+        parts = torch.stack((size.masked_fill(z < 0, 0), size.masked_fill(z > 0, 0)), -2)  # NaN stays NaN
         if role == "query":
             parts = parts + self.log_opposite.to(z.dtype).exp()[:, None, None, None] * parts.flip(-2)
         return top, parts

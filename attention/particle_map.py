@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from attention.base import FeatureMap, Particles, log_mean
+from particles.arrays import flag
 from particles.features import Feature
 
 
@@ -24,7 +25,8 @@ class ParticleMap(FeatureMap):
 
     def __init__(self, name: str, particles: Particles, feature: Feature, *, learn_offset: bool = True, mean: bool = True) -> None:
         super().__init__(name, particles)
-        self.feature, self.width, self.learn_offset, self.mean = feature, feature.width, learn_offset, mean
+        self.feature, self.width, self.mean = feature, feature.width, mean
+        self.learn_offset = flag(learn_offset, "learn_offset")
 
     @property
     def signed(self) -> bool:
