@@ -2,8 +2,8 @@
 
 With x = scale^(1/2) q of the tokens and y of the landmarks,
     S_ij = exp(-|x_i - x_j|^2 / 2)                                                          (1)  arXiv 2110.11945, eq. 4
-    A = exp(-|y_i - y_j|^2 / 2), P = exp(-|y_i - x_j|^2 / 2), S^ = P^T (A + ridge)^+ P      (2)  eq. 6
-    S^ = P^T D^-1/2 (A + ridge)^+ D^-1/2 P, D = diag(A 1) or diag(P 1)                      (3)  SOFT++ as released, or its variant
+    A = exp(-|y_i - y_j|^2 / 2) + ridge 1, P = exp(-|y_i - x_j|^2 / 2), S^ = P^T A^+ P      (2)  eq. 6
+    S^ = P^T D^-1/2 A^+ D^-1/2 P, D = diag(A 1) or diag(P 1)                                (3)  SOFT++ as released, or its variant
 and out = S v or S^ v, over the tokens and landmarks that the masks keep.
 """
 
@@ -33,8 +33,8 @@ def naive_matrix(
     if landmarks is None:
         return naive_gaussian(x, x)
     y = landmarks.double() * root
-    a, p = naive_gaussian(y, y), naive_gaussian(y, x)
-    inverse = torch.linalg.pinv(a + ridge * torch.eye(len(a), dtype=a.dtype), hermitian=True)
+    a, p = naive_gaussian(y, y) + ridge * torch.eye(len(y), dtype=y.dtype), naive_gaussian(y, x)
+    inverse = torch.linalg.pinv(a, hermitian=True)
     if normalise:
         weight = (p if normalise == "tokens" else a).sum(-1).rsqrt()
         inverse = weight[:, None] * inverse * weight

@@ -47,8 +47,8 @@ def softmax_free_attention(
         or not.
     landmarks : in the units of q, from `attention.landmarks` or anything else; any number of at least 1.
     scale : K = exp(-scale |q_i - q_j|^2 / 2); dim**-0.5 if None.
-    n_iter, tol, ridge : of `newton_pinv`. With a ridge, S^ = P^T (A + ridge)^-1 P is a smooth function of the landmarks even where some
-        coincide.
+    n_iter, tol : of `newton_pinv`.
+    ridge : A stands for K(y, y) + ridge 1. With a ridge, S^ is a smooth function of the landmarks even where some coincide.
     normalise : with D = diag(d), S^ becomes P^T D^-1/2 A^+ D^-1/2 P.
         True or "landmarks": d = A 1, released as SOFT++. It makes S^ smaller, but its spectral norm still grows with the number of tokens.
         "tokens": d = P 1, the same if the landmarks are the tokens. The spectral norm is then at most |A^+| max_i (P^T 1)_i
@@ -80,15 +80,18 @@ def softmax_free_attention(
     with torch.autocast(q.device.type, enabled=False):
         x, y = (_kept(t.to(dtype) * root, mask, 2) for t, mask in ((q, key_mask), (landmarks, landmark_mask)))
         p = _kept(_kept(gaussian(y, x), landmark_mask, 2), key_mask, 3)
-        a = _kept(_kept(gaussian(y, y), landmark_mask, 2), landmark_mask, 3)
-        eye = torch.ones_like(a[..., 0]) if landmark_mask is None else landmark_mask[:, None].to(dtype).expand(a.shape[:-1])
-        inverse, residual = newton_pinv(a + positive(ridge, "ridge", zero=True) * torch.diag_embed(eye), n_iter=n_iter, tol=tol)
+        a = gaussian(y, y) + positive(ridge, "ridge", zero=True) * torch.eye(y.shape[2], dtype=dtype, device=y.device)
+        a = _kept(_kept(a, landmark_mask, 2), landmark_mask, 3)
+        if flag(return_residual, "return_residual"):
+            inverse, residual = newton_pinv(a, n_iter=n_iter, tol=tol)
+        else:
+            inverse = _pinv(a, n_iter, tol, 0.0)[1].view_as(a)
         inner = p @ _kept(v.to(dtype), key_mask, 2)
         if normalise:
             weight = _inverse_root((p if normalise == "tokens" else a).sum(-1, keepdim=True))
             inverse = weight * inverse * weight.mT
         out = (p.mT @ (inverse @ inner)).to(v.dtype)
-    return (out, residual) if flag(return_residual, "return_residual") else out
+    return (out, residual) if return_residual else out
 
 
 def gaussian(x: Float[Tensor, "*lead row dim"], y: Float[Tensor, "*lead column dim"]) -> Float[Tensor, "*lead row column"]:
@@ -128,19 +131,26 @@ def newton_pinv(
     ValueError
         On an a that is not (..., row, column) in float32 or float64, and on arguments out of range.
     """
+    matrices, inverse = _pinv(a, n_iter, tol, ridge)
+    with torch.no_grad():
+        wide = matrices.to(a.dtype if a.device.type == "mps" else torch.float64)
+        residual = _residual(wide, wide @ inverse.to(wide.dtype), _largest(wide)).to(a.dtype)
+    return inverse.view(*a.shape[:-2], a.shape[-1], a.shape[-2]), residual.view(a.shape[:-2])
+
+
+def _pinv(a: Tensor, n_iter: int, tol: float | None, ridge: float) -> tuple[Tensor, Tensor]:
+    """The matrices with their ridge, (matrix, row, column), and their inverses."""
     if not isinstance(a, Tensor) or a.ndim < 2 or a.dtype not in (torch.float32, torch.float64) or 0 in a.shape[-2:]:
         raise ValueError(f"a must be float32 or float64 (..., row, column), none of the two 0, got {described(a)}")
     n_iter, tol = count(n_iter, "n_iter", least=0), None if tol is None else positive(tol, "tol", zero=True)
+    a = a.reshape(-1, *a.shape[-2:]) if a.numel() else a.flatten(0, -3)
     if positive(ridge, "ridge", zero=True):
         if a.shape[-1] != a.shape[-2]:
             raise ValueError(f"ridge needs square matrices, got {ridge!r} and a of shape {tuple(a.shape)}")
         a = a + ridge * torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    flat = a.flatten(0, -3) if a.ndim > 2 else a[None]
-    inverse = _NewtonPinv.apply(flat, n_iter, tol)
-    with torch.no_grad():
-        wide = flat.to(a.dtype if a.device.type == "mps" else torch.float64)
-        residual = _residual(wide, wide @ inverse.to(wide.dtype), _largest(wide)).to(a.dtype)
-    return inverse.view(*a.shape[:-2], a.shape[-1], a.shape[-2]), residual.view(a.shape[:-2])
+    if torch.compiler.is_compiling() and tol is None:
+        return a, _steps(a, n_iter)  # the same numbers; gradients that depend on what came out cannot be traced
+    return a, _NewtonPinv.apply(a, n_iter, tol)
 
 
 class _NewtonPinv(torch.autograd.Function):
@@ -157,14 +167,20 @@ class _NewtonPinv(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         a, x, steps = ctx.saved_tensors
         with torch.autocast(a.device.type, enabled=False):
-            left, right = _minus(a @ x), _minus(x @ a)
-            g, xt = grad.mT, x.mT
-            total = -xt @ grad @ xt + left @ g @ (x @ xt) + (xt @ x) @ g @ right
+            rest = _minus(a @ x)
             limit = math.sqrt(torch.finfo(a.dtype).eps)
-            open_ = ((left @ left - left).flatten(1).norm(dim=1) > limit).nonzero()[:, 0]
-            if len(open_):
-                total = total.index_copy(0, open_, _through_steps(a[open_], steps[open_], grad[open_]))
+            unresolved = (rest @ rest - rest).flatten(1).norm(dim=1) > limit
+            total = torch.zeros_like(a) if bool(unresolved.all()) else _golub_pereyra(a, x, grad, rest)
+            if bool(unresolved.any()):
+                index = unresolved.nonzero()[:, 0]
+                total = total.index_copy(0, index, _through_steps(a[index], steps[index], grad[index]))
         return total, None, None
+
+
+def _golub_pereyra(a: Tensor, x: Tensor, grad: Tensor, rest: Tensor) -> Tensor:
+    """Gradient of the pseudo-inverse x of a with rest = 1 - a x, for changes of a that keep its rank."""
+    g, xt = grad.mT, x.mT
+    return -xt @ grad @ xt + rest @ g @ (x @ xt) + (xt @ x) @ g @ _minus(x @ a)
 
 
 def _through_steps(a: Tensor, steps: Tensor, grad: Tensor) -> Tensor:
