@@ -22,9 +22,10 @@ import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, normalize, one_hot, scaled_dot_product_attention
 
 from attention.feature_map import FeatureMap
+from attention.inspection import feature_rank
 from attention.linear import kernel_attention
 from experiments.matching_methods import CORE, METHODS, Method, Starts, align, log_repulsion, tokens
 from experiments.matching_rules import RULES, Sequences, known_kernel, make_sequences
@@ -96,7 +97,7 @@ def run(config: Config) -> xr.Dataset:
         for task in config.tasks
     ]
     dataset = xr.concat(tasks, "task").assign_coords(task=list(config.tasks), seed=list(seeds))
-    for name in ("omega", "attention", "query_label", "key_label"):
+    for name in {"omega", "attention", "query_label", "key_label"} & set(dataset):
         dataset[name] = dataset[name].isel(seed=0, drop=True)
     dataset = dataset.transpose("task", "method", "seed", ...)
     dataset.attrs = {"experiment": "matching", "config": json.dumps(asdict(config)), "schema": 1}
@@ -258,7 +259,7 @@ def _measured(model: Matcher, method: Method, holdout: Sequences, test: Sequence
         {
             "accuracy": accuracy,
             "log_loss": loss,
-            "effective_rank": _effective_rank(model.phi, test.query.flatten(0, 1)),
+            "effective_rank": math.nan if model.phi is None else effective_rank(model.phi, test.query.flatten(0, 1) * q.shape[-1] ** -0.25),
             "alignment": math.nan,
             "attention": (("query", "key"), scores / np.abs(scores).max(-1, keepdims=True)),
         }
@@ -266,15 +267,9 @@ def _measured(model: Matcher, method: Method, holdout: Sequences, test: Sequence
 
 
 @torch.no_grad()
-def _effective_rank(phi: FeatureMap | None, x: Tensor) -> float:
-    """exp of the entropy of the normalised eigenvalues of the features' second moment (NaN without features)."""
-    if phi is None:
-        return math.nan
-    log_scale, features = phi(x[None, None] * x.shape[-1] ** -0.25)
-    features = (features * (log_scale - log_scale.max()).exp()[..., None])[0, 0].double()
-    share = torch.linalg.eigvalsh(features.T @ features).clamp(min=0)
-    share = share / share.sum()
-    return float(torch.special.entr(share).sum().exp())
+def effective_rank(phi: FeatureMap, x: Tensor) -> float:
+    """Effective number of directions of the features of tokens (n, dim), each of unit length: attention does not see a query's scale."""
+    return feature_rank(normalize(phi(x[None, None])[1][0, 0], dim=-1).double().numpy())
 
 
 def _alignment(data: Sequences, omega: np.ndarray) -> float:

@@ -22,7 +22,7 @@ from torch.nn.functional import cross_entropy, normalize, scaled_dot_product_att
 from attention.feature_map import FeatureMap, feature_map
 from attention.linear import kernel_attention
 from attention.relation import CentredAttendAlignment
-from experiments.matching import chosen
+from experiments.matching import chosen, effective_rank
 from experiments.matching_methods import log_repulsion
 from experiments.units import kept
 from particles.arrays import count, positive
@@ -110,8 +110,8 @@ def run(config: Config) -> xr.Dataset:
     Returns
     -------
     Dataset over (method, seed): accuracy [share of queried keys whose value is named], log_loss [nats], non_positive [share of queries
-    whose kernel sum over earlier positions is at most 0; NaN for softmax], effective_rank of the features of queries, dead [share of
-    features whose standard deviation is below 1 % of the largest], state [numbers], seconds.
+    whose kernel sum over earlier positions is at most 0; NaN for softmax], effective_rank of the unit-length features of queries, dead
+    [share of these whose standard deviation is below 1 % of the largest], state [numbers], seconds.
     """
     seeds = range(config.seed, config.seed + config.n_seeds)
     settings = {name: value for name, value in asdict(config).items() if name not in ("methods", "n_seeds", "seed", "keep")}
@@ -256,17 +256,15 @@ def measure(model: RecallModel, batch: Batch) -> xr.Dataset:
     if phi is None:
         return xr.Dataset(scores | dict.fromkeys(("non_positive", "effective_rank", "dead", "state"), np.nan))
     q, k, v = model.queries_keys(batch.tokens)
-    (log_q, phi_q), (log_k, phi_k) = phi(q, role="query"), phi(k, role="key")
+    (_, phi_q), (log_k, phi_k) = phi(q, role="query"), phi(k, role="key")
     kernel = phi_q @ (phi_k * (log_k - log_k.amax(-1, keepdim=True)).exp()[..., None]).mT
     sums = kernel.tril().sum(-1)[..., -model.n_pairs :]
-    features = (phi_q * (log_q - log_q.max()).exp()[..., None]).flatten(0, 2).double()
-    share = torch.linalg.eigvalsh(features.T @ features).clamp(min=0)
-    deviation = features.std(0)
+    deviation = normalize(phi_q, dim=-1).flatten(0, 2).std(0)
     return xr.Dataset(
         scores
         | {
             "non_positive": float((sums <= 0).double().mean()),
-            "effective_rank": float(torch.special.entr(share / share.sum()).sum().exp()),
+            "effective_rank": effective_rank(phi, q.flatten(0, 2)),
             "dead": float((deviation < 0.01 * deviation.max()).double().mean()),
             "state": phi.feature_dim * v.shape[-1],
         }

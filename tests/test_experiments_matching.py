@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from experiments.matching import METHODS, RULES, Config, Matcher, Starts, align, fit, make_sequences, run
-from particles import Alignment, FourierPair
+from experiments.matching_methods import log_repulsion
+from experiments.matching_rules import known_kernel
+from particles import Alignment, FourierPair, Riesz
 
 SMALL = Config(tasks=("phase",), n_sequences=64, n_test=64, n_align=80, n_steps=150, n_seeds=1, seed=100, lr=0.03)
 
@@ -118,6 +122,53 @@ def test_every_seed_has_its_own_start():
         )
         assert torch.equal(first, again)
         assert not torch.equal(first, other)
+
+
+def test_every_row_of_the_table_runs():
+    config = Config(tasks=("xor2",), methods=("all",), n_sequences=8, n_test=4, n_align=2, n_steps=2, n_seeds=1)
+    dataset = run(config)
+    assert dataset["method"].values.tolist() == list(METHODS)
+    assert np.isfinite(dataset["accuracy"]).all()
+    assert np.isfinite(dataset["omega"].sel({"method": "align quadratic"})).all()
+
+
+@pytest.mark.parametrize(("task", "least"), [("phase", 0.8), ("multi", 0.75), ("ring3", 0.95), ("xor2", 0.95), ("iso", 0.85)])
+def test_the_kernel_that_knows_the_rule_solves_the_task(task, least):
+    dataset = run(Config(tasks=(task,), methods=("known rule",), n_test=64, n_seeds=1))
+    assert dataset["accuracy"].item() > least
+
+
+def test_a_known_kernel_needs_the_hidden_rotation():
+    data = make_sequences("phase", 64, 32, 16, np.random.default_rng(0))
+    v = torch.nn.functional.one_hot(data.context_label, 4).float()
+    right, wrong = (
+        float(((known_kernel("phase", turn, data.query, data.context) @ v).argmax(-1) == data.query_label).float().mean())
+        for turn in (data.rotation, torch.eye(16))
+    )
+    assert right > 0.8
+    assert wrong < 0.35
+
+
+def test_log_repulsion_is_the_riesz_energy_with_mirror_images():
+    omega = np.random.default_rng(0).standard_normal((6, 3))
+    riesz = Riesz(0.0, 1.0, softening=0.05, mirror=True)
+    gaps = [omega[i] + sign * omega[j] for i in range(6) for j in range(6) for sign in (1, -1) if (i, sign) != (j, -1)]
+    expected = -np.mean(np.concatenate((0.5 * np.log((np.array(gaps) ** 2).sum(-1) + 0.05**2), np.zeros(6))))
+    assert float(log_repulsion(torch.from_numpy(omega)[None])) == pytest.approx(expected, rel=1e-12)
+    moved = torch.from_numpy(omega)[None].requires_grad_()
+    log_repulsion(moved).backward()
+    force = riesz.value_and_grad(omega)[1]
+    cosine = float((moved.grad[0].numpy() * force).sum() / np.linalg.norm(moved.grad) / np.linalg.norm(force))
+    assert cosine > 0.99  # the mirror image of a particle itself pushes too, in both, with its own weight
+
+
+def test_finished_units_are_read_back_and_shared(tmp_path):
+    config = Config(tasks=("phase",), methods=("softmax", "fixed"), n_sequences=8, n_test=4, n_steps=2, n_seeds=2, keep=str(tmp_path))
+    first = run(config)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["phase-0.zarr", "phase-1.zarr"]
+    assert run(config).equals(first)
+    with pytest.raises(ValueError, match="keep must be the folder of a run with the same settings"):
+        run(replace(config, n_steps=3))
 
 
 @pytest.mark.slow
