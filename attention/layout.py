@@ -23,7 +23,7 @@ class Inputs(NamedTuple):
     key_mask: Tensor | None  # bool (batch, key)
     state: Any  # State or WindowState, None before the first key
     length: Tensor | None = None  # (batch,) number of tokens, where the keys behind them are filling
-    positions: tuple[Tensor, Tensor] | None = None  # of queries and keys, (batch or 1, time), for maps that use them
+    positions: tuple[Tensor, Tensor] | None = None  # of queries and keys, (batch, time), for maps that use them
 
     @property
     def mask(self) -> Tensor:
@@ -82,9 +82,7 @@ def _selected(x: Inputs, entry: Tensor) -> Inputs:
     """Keys, values and what belongs to them of the given batch entries."""
     state = None if x.state is None else x.state.index_select(entry)
     key_mask, length = (None if t is None else t[entry] for t in (x.key_mask, x.length))
-    positions = x.positions
-    if positions is not None and len(positions[1]) > 1:
-        positions = positions[0] if len(positions[0]) == 1 else positions[0][entry], positions[1][entry]
+    positions = None if x.positions is None else (x.positions[0][entry], x.positions[1][entry])
     return Inputs(x.q, x.k[entry], x.v[entry], key_mask, state, length, positions)
 
 

@@ -19,6 +19,7 @@ from particles.arrays import flag, positive, real
 
 _NORMALISE = ("sum", "rms", "count", None)
 _FORMS = ("auto", "linear", "quadratic")
+_CAUSAL = 1.5  # work of causal running sums in units of bidirectional ones, as measured
 
 
 def kernel_attention(
@@ -51,7 +52,7 @@ def kernel_attention(
         (grouped and multi-query attention).
     feature_map : maps scale^(1/2) q and scale^(1/2) k to features. It has particles for every query head, for every key head, or one set.
     is_causal : query i sees key j when j <= i + (number of keys) - (number of queries): aligned bottom-right, as a cache needs. A later
-        key or value of any finite size changes no bit of an earlier row; one that is not finite spoils the rows of its chunk.
+        key or value of any finite size changes no bit of an earlier row; one that is not finite may spoil earlier rows (mask it).
     key_mask : (batch, key), True = attend. What a masked key or value holds, NaN included, changes neither outputs nor gradients, and
         its own gradient is 0. A query that is not finite gets NaN in its own row; with a mask it disturbs no gradient of other rows.
     cu_seqlens : offsets (0, ..., time) of sequences packed end to end in one batch entry: each attends to itself only. States have a batch
@@ -136,10 +137,12 @@ def _rows(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
 
 
 def _positions(x: Inputs, is_causal: bool) -> tuple[Tensor, Tensor]:
-    queries, keys = x.q.shape[2], x.k.shape[2]
-    key = torch.arange(keys, device=x.k.device)[None]
-    key = key if x.state is None else key + x.state.position[:, None]
-    return key[:, keys - queries :] if is_causal else torch.arange(queries, device=x.q.device)[None], key
+    """Of queries and keys, (batch, time); filling stands where the last token does."""
+    batch, queries, keys = x.q.shape[0], x.q.shape[2], x.k.shape[2]
+    key = torch.arange(keys, device=x.k.device).expand(batch, keys)
+    start = 0 if x.state is None else x.state.position[:, None]
+    key = start + (key if x.length is None else torch.minimum(key, (x.length[:, None] - 1).clamp(min=0)))
+    return key[:, keys - queries :] if is_causal else torch.arange(queries, device=x.q.device).expand(batch, queries), key
 
 
 def _by_form(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
@@ -156,12 +159,13 @@ def _by_form(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
 
 
 def _is_short(call: Call, choice: _Choice, x: Inputs) -> bool:
-    """Whether the matrix of scores needs less arithmetic than the sums, features apart; a state needs the sums anyway."""
+    """Whether the matrix of scores needs less arithmetic than the sums, features apart. A state needs the sums anyway."""
     if choice.return_state or x.state is not None:
         return False
     queries, keys = x.q.shape[2], x.k.shape[2]
     features, values = call.feature_map.feature_dim, x.v.shape[-1] + 1
-    return queries * keys * (features + values) < (queries + keys) * features * values
+    sums = (queries + keys) * features * values * (_CAUSAL if choice.is_causal else 1)
+    return queries * keys * (features + values) < sums
 
 
 def _divided(call: Call, part: Tensor, report: dict[str, Tensor] | None) -> Tensor:
