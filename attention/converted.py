@@ -27,6 +27,7 @@ from particles.trajectory import versions
 
 FORMAT = 1
 FILE = "kernel.json"
+_DOWNLOAD = ("cache_dir", "revision", "token", "local_files_only", "subfolder")  # options of from_pretrained that say where files are
 
 
 def save_converted(model: PreTrainedModel, path: str | os.PathLike, **options: Any) -> None:
@@ -69,9 +70,7 @@ def load_converted(path: str | os.PathLike, *, model_class: type[PreTrainedModel
         Without kernel.json, for one of a newer format, a class that transformers does not have, or weights that are missing, left over or
         of another shape: loading is strict.
     """
-    download: dict[str, Any] = {
-        name: options[name] for name in ("cache_dir", "revision", "token", "local_files_only", "subfolder") if name in options
-    }
+    download: dict[str, Any] = {name: options[name] for name in _DOWNLOAD if name in options}
     found = cached_file(path, FILE, _raise_exceptions_for_missing_entries=False, **download)
     if found is None:
         raise ValueError(f"path must be a folder or repository with {FILE}, written by save_converted, got {str(path)!r}")

@@ -86,6 +86,8 @@ def attach(
     for layer, kernel in kernels.items():
         if not isinstance(kernel, LayerKernel) or kernel.feature_map.heads not in (1, heads):
             raise ValueError(f"feature_map[{layer}] must be a LayerKernel of {heads} heads (or 1 for all), got {kernel!r}")
+    if len(set(map(id, kernels.values()))) < len(kernels):
+        raise ValueError("feature_map must hold one LayerKernel a layer, got the same for two")
     for layer, kernel in kernels.items():
         device = next(modules[layer].parameters()).device
         modules[layer].kernel = kernel if device.type == "meta" else kernel.to(device)

@@ -98,15 +98,16 @@ class LayerKernel(nn.Module):
 
     def _kernel(self, q: Tensor, k: Tensor, v: Tensor, *, scale: float | None, dropout: float, **how: Any) -> Any:
         """Kernel attention of all heads."""
-        if dropout:
-            raise ValueError(f"dropout must be 0.0 in a layer with a kernel, got {dropout}")
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+        how |= {"normalise": self.normalise, "dropout": dropout}
         if self.preprocess is None:
-            return kernel_attention(q, k, v, self.feature_map, scale=scale, normalise=self.normalise, **how)
+            return kernel_attention(q, k, v, self.feature_map, scale=scale, **how)
+        if how["is_causal"] and getattr(self.preprocess, "centre_keys", False):
+            raise ValueError("preprocess must have centre_keys=False in a causal layer, whose rows have different keys, got True")
         root = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
         q, k, log_weight = self.preprocess(q * root, k * root, how["key_mask"])
         q, k = torch.cat((q, torch.zeros_like(q[..., :1])), -1), torch.cat((k, log_weight[..., None]), -1)
-        return kernel_attention(q, k, v, cast(FeatureMap, _Weighted(self.feature_map)), scale=1.0, normalise=self.normalise, **how)
+        v = v.repeat_interleave(k.shape[1] // v.shape[1], 1)
+        return kernel_attention(q, k, v, cast(FeatureMap, Tilted(self.feature_map)), scale=1.0, **how)
 
     def softmax_pairs(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (batch, kv head, time, dim) as each head that stays softmax reads them, (batch, softmax head, time, dim)."""
@@ -120,8 +121,8 @@ class LayerKernel(nn.Module):
         return f"normalise={self.normalise!r}{softmax}"
 
 
-class _Weighted(nn.Module):
-    """A feature map whose keys carry a factor: its logarithm is the last coordinate of the input, of queries too, which have none."""
+class Tilted(nn.Module):
+    """A feature map whose log scale is raised by the last coordinate of its input: a factor of each key (or query)."""
 
     def __init__(self, feature_map: FeatureMap) -> None:
         super().__init__()
@@ -132,4 +133,4 @@ class _Weighted(nn.Module):
 
     def forward(self, x: Tensor, *, role: str = "query", **position: Any) -> tuple[Tensor, Tensor]:
         log_scale, features = self.feature_map(x[..., :-1], role=role, **position)
-        return (log_scale + x[..., -1] if role == "key" else log_scale), features
+        return log_scale + x[..., -1], features
