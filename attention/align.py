@@ -1,48 +1,63 @@
-"""Phase A: move the particles of each attention head by Langevin dynamics so that its kernel agrees with the labels.
+"""Phase A: move the particles of each attention head by Langevin dynamics so that its kernel agrees with a target.
 
-The objective is the sequence-level one of the Coulomb paper (App. C.4) in pooled form: for each head the masked means of the (scaled)
-queries and of the keys of a sequence are two points that carry the sequence's label, and the kernel between all such points is aligned
-with the label kernel. Labels are centred, which the paper leaves open and which keeps the base rate out of the objective.
+Targets are labels of sequences (Coulomb paper, App. C.4, in pooled form: the masked means of a head's queries and keys carry their
+sequence's label) or of tokens (C.5), a relation "should attend" between the tokens of a sequence, or a teacher's attention. Labels are
+centred, which the paper leaves open and which keeps the base rate out of the objective; rows of a relation likewise.
+
+What is known about it: Phase A and then training everything, the particles included, was never worse and on some hidden relations clearly
+better than training alone; Phase A with frozen particles was worse. Where queries and keys can adapt, it hardly mattered. Always run the
+control `shuffled=True` beside it: a part of what Phase A does (narrower particles, fewer dead features) needs no targets.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 import xarray as xr
 
-from attention.finetune import check_batches, check_model, checked_labels
-from attention.model import Batch, Transformer, masked_mean, seed_from
-from particles.alignment import Alignment, CentredAlignment
-from particles.arrays import count
-from particles.domain import Ball
-from particles.energy import Energy, Quadratic
-from particles.features import Feature, FourierPhase, PositiveExponential
-from particles.langevin import Langevin
-from particles.riesz import Riesz
+from attention.base import FeatureMap
+from attention.batches import Batch, check_batches
+from attention.inspection import feature_rank
+from attention.model import Transformer
+from attention.objectives import OBJECTIVES, Laws, Sample, agreement, default_laws, default_objective, divided, in_units, unit_of, vectors
+from attention.relation import Pairs
+from attention.samples import attend_relation, pairs, points, split, teacher_relation, with_shuffled_keys, with_shuffled_labels
+from attention.seeds import derived_seed, seed_from
+from particles.arrays import count, flag
+from particles.energy import Energy
+from particles.features import Feature
 from particles.simulate import simulate, uninterrupted
 
-EnergyFactory = Callable[[np.ndarray, np.ndarray, Feature], Energy]
-HOLD_OUT = 0.25  # share of the sequences on which alignment is only measured
+TARGETS, POOLS = ("labels", "attend", "teacher"), ("sequence", "token")
 SAVE_EVERY = 5  # steps between the recorded ones, where n_steps is a multiple of it
-_RECORDED = ("energy", "grad_norm", "projected", "capped", "coincident", "min_gap")  # of each step, beside energy_<term>
+RANK_ROWS = 512  # vectors on which the effective rank is measured, at most
+_RECORDED = ("grad_norm", "projected", "capped", "coincident", "min_gap")  # of each step, beside energy and energy_<term>
+_UNITS = {"alignment": "1", "holdout": "1", "effective_rank": "features", "projected": "fraction", "capped": "fraction", "unit": "1"}
 
 
-class _Points(NamedTuple):
-    """Pooled queries and keys of one head in standardised units, (row, dim), and their labels (row,)."""
+class _Plan(NamedTuple):
+    """What all heads share."""
 
-    x: np.ndarray
-    y: np.ndarray
-    x_hold: np.ndarray
-    y_hold: np.ndarray
+    targets: str
+    pool: str
+    teacher: Any
+    objective: str | None
+    energy: Callable[..., Energy] | None
+    domain: Any
+    sampler: Any
+    n_steps: int
+    save_every: int
+    early_stopping: bool
+    shuffled: bool
+    seed: int
+    folder: Path | None
 
 
 def align(
@@ -50,214 +65,240 @@ def align(
     batches: Iterable[Batch],
     *,
     targets: str = "labels",
-    energy: EnergyFactory | None = None,
+    pool: str = "sequence",
+    teacher: Any = None,
+    objective: str | None = None,
+    energy: Callable[..., Energy] | None = None,
     domain: Any = None,
     sampler: Any = None,
     store: str | os.PathLike | None = None,
     n_steps: int = 100,
-    max_sequences: int = 1024,
+    save_every: int | None = None,
+    early_stopping: bool = True,
+    shuffled: bool = False,
+    max_sequences: int | None = None,
     rng: int | np.random.Generator | torch.Generator,
 ) -> xr.Dataset:
     """Align every head of `model` as it stands (first run `finetune(n_epochs=1)`) and write the particles into its feature maps.
 
-    Each head is simulated in *standardised units*: its points are divided by one scalar, the root mean variance of their coordinates, and
+    Each head is simulated in *standardised units*: its vectors are divided by one scalar, the root mean variance of their coordinates, and
     its frequencies multiplied by it, so that omega.x is unchanged and the default constants fit any scale of queries. Maps that are no
-    function of omega.x alone ("favor") keep unit 1. Layers are aligned in order, each seeing the new particles of the layers before it.
-    A quarter of the sequences is held out of the simulation and used only to measure alignment. The paper's control, shuffled labels, is
-    had by passing batches whose labels are shuffled.
+    function of omega.x alone ("favor") keep unit 1. Layers are aligned in order, each seeing the new particles of the layers before it;
+    layers without particles (softmax, SOFT) are left out and said to be. A factor that a map has beside its particles' feature
+    (Flexformer's exp |x|^2, a constant feature) plays no part. A quarter of the sequences is held out of the simulation.
 
     Parameters
     ----------
     batches : re-iterable of batches
-        Read once per layer; see `attention.model` for a batch.
-    targets : "labels"
-        The only target so far.
-    energy : callable (x (row, dim), y (row,), feature) -> Energy, optional
-        Default: `default_energy`.
+        Read once; see `attention.batches` for a batch.
+    targets : "labels", "attend" or "teacher"
+        "labels": the batch's `labels`. "attend": its `attend` (batch, query, key) or (batch, head, query, key), boolean or nonnegative,
+        "this query should attend to that key", or else its `token_labels` (batch, time), integers whose equality within a sequence says
+        so (negative = no label). "teacher": the attention of `teacher`.
+    pool : "sequence" or "token"
+        For "labels": masked means of a sequence's vectors, or each token's (see `attention.samples.points`).
+    teacher : Transformer, or callable (batch, layer) -> (batch, head, query, key) probabilities
+        A Transformer's softmax of its own queries and keys, layer by layer; `model` itself is a teacher of its own softmax.
+    objective : "alignment", "centred", "quadratic" or "divergence", optional
+        See `attention.objectives`. Default: linear alignment, or centred alignment for features that are exponential or normalised
+        over the particles; of a teacher the divergence of rows for positive features, centred alignment for signed ones.
+    energy : callable, optional
+        energy(x (row, dim), y (row,), feature) for labels, energy(q (sequence, query, dim), k (sequence, key, dim), attend, allowed
+        (both (sequence, query, key)), feature) otherwise -> Energy, in place of the objective's.
     domain, sampler : optional
-        In standardised units; defaults: `default_domain`, `default_sampler`.
+        In standardised units; defaults: those of the objective.
     store : folder, optional
         Each head's trajectory is streamed to `layer<i>_head<j>.zarr` in it; must be new or empty.
-    n_steps : int
-        Langevin steps per head.
-    max_sequences : int
-        The simulation, and the hold-out, use at most so many sequences each, chosen at random from `batches`.
+    n_steps, save_every : int
+        Langevin steps per head, and how often one is recorded; None: every 5, or every 1 if n_steps is no multiple of that.
+    early_stopping : bool
+        Keep the recorded step with the largest hold-out alignment, the start among them; otherwise the last one.
+    shuffled : bool
+        The negative control: targets are permuted in the simulation (labels over sequences or tokens; keys of a relation within each
+        sequence), alignment is measured with the true ones. Early stopping then still sees true targets: turn it off in both runs to
+        compare motions.
+    max_sequences : int, optional
+        The simulation, and the hold-out, use at most so many sequences each, chosen at random; None: 1024, or as many as hold 8192 tokens
+        where tokens count one by one.
     rng : int or generator
         Seed of the hold-out and of the noise.
 
     Returns
     -------
     xr.Dataset
-        (layer, head): alignment_before, alignment_after, holdout_before, holdout_after (centred kernel alignment with the labels, at most
-        1), unit (the scalar), start_outside (share of particles that had to be projected into the domain to start);
+        (layer, head): alignment_before, alignment_after, holdout_before, holdout_after (centred kernel alignment, at most 1; with early
+        stopping the last is a maximum over recorded steps), gap (alignment_after - holdout_after: over-fitting), effective_rank_before,
+        effective_rank_after (of the features on held-out vectors), chosen_step, unit (the scalar), start_outside (share of particles that
+        had to be projected into the domain to start);
         (layer, head, particle, particle_dim): omega_before, omega_after, in the feature map's units;
-        (layer, head, step): energy and its terms, grad_norm, projected, capped (fractions), coincident, min_gap.
+        (layer, head, step): alignment, holdout, effective_rank, energy and its terms, grad_norm, projected, capped (fractions),
+        coincident, min_gap. Layers without particles hold NaN; coordinate `attention` names each layer's.
 
     Raises
     ------
     ValueError
-        For a softmax model, unknown targets, too few sequences or classes, points that are all equal.
+        For a model without particles or a map whose omega is no particle of a feature (it is named), targets that are unknown, missing or
+        of a wrong shape, too few sequences or classes, vectors that are all equal.
     FileExistsError
         If `store` is a file or a folder that holds something; it is left untouched.
     """
-    check_model(model)
-    check_batches(batches, "batches")
-    if targets != "labels":
-        raise ValueError(f"targets must be 'labels', got {targets!r}")
-    if not model.feature_maps:
-        raise ValueError("model must have kernel attention to be aligned, got softmax attention")
-    if energy is not None and not callable(energy):
-        raise ValueError(f"energy must be a function of (x, y, feature), got {energy!r}")
-    if domain is not None and not hasattr(domain, "project"):
-        raise ValueError(f"domain must be a domain of `particles`, got {domain!r}")
-    n_steps, max_sequences = count(n_steps, "n_steps"), count(max_sequences, "max_sequences")
-    seed, start = seed_from(rng), time.perf_counter()
-    folder = _new_folder(store)
-    layers = []
-    for layer, feature_map in enumerate(model.feature_maps):
-        points, labels = pooled(model, batches, layer)
-        parts = _split(labels, seed, max_sequences)
-        heads = []
-        for head in range(points.shape[1]):
-            unit, sample = _standardise(points[:, head], labels, parts, feature_map.feature)
-            omega = feature_map.omega[head].detach().cpu().double().numpy()
-            laws = _laws(sample, feature_map.feature, omega, energy, domain, sampler)
-            path = None if folder is None else folder / f"layer{layer}_head{head}.zarr"
-            heads.append(_align_head(omega, unit, sample, feature_map.feature, laws, n_steps, _key(seed, layer, head), path))
-        layers.append(xr.concat(heads, "head"))
-        feature_map.load_omega(layers[-1].omega_after.values)
-    result = xr.concat(layers, "layer").assign_coords(layer=np.arange(len(layers)), head=np.arange(len(heads)))
+    _check(model, batches, targets, pool, teacher, objective, energy, domain)
+    n_steps = count(n_steps, "n_steps")
+    plan = _Plan(
+        targets, pool, teacher, objective, energy, domain, sampler, n_steps, _every(save_every, n_steps),
+        flag(early_stopping, "early_stopping"), flag(shuffled, "shuffled"), seed_from(rng), None if store is None else _new_folder(store),
+    )  # fmt: skip
+    start, limit = time.perf_counter(), None if max_sequences is None else count(max_sequences, "max_sequences")
+    by_token = targets != "labels" or pool == "token"
+    train, hold = split(batches, plan.seed, limit, by_label=targets == "labels", by_token=by_token)
+    if plan.shuffled and targets == "labels":
+        mixed = with_shuffled_labels(train, np.random.default_rng((plan.seed, 2)))
+    else:
+        mixed = train
+    layers, laws = {}, {}
+    for layer, feature_map in zip(model.kernel_layers, model.feature_maps, strict=True):
+        layers[layer], laws[layer] = _align_layer(model, layer, feature_map, (train, mixed, hold), plan)
+    result = _joined(layers, model)
     return result.assign_attrs(
-        schema=1, targets=targets, seed=str(seed), n_sequences=len(parts[0]), n_holdout=len(parts[1]), seconds=time.perf_counter() - start,
-        **{name: json.dumps(part.describe(), default=str) for name, part in zip(("energy", "domain", "sampler"), laws, strict=True)},
+        schema=2, targets=targets, pool=pool, shuffled=str(plan.shuffled), seed=str(plan.seed), n_sequences=_size(train),
+        n_holdout=_size(hold), seconds=time.perf_counter() - start,
+        **{name: json.dumps([getattr(laws[i], name).describe() if i in laws else None for i in range(len(model.blocks))], default=str)
+           for name in Laws._fields},
     )  # fmt: skip
 
 
-def linear_objective(feature: Feature) -> bool:
-    """Whether the default objective is the linear alignment: features that belong to one particle each and do not grow exponentially."""
-    return not feature.many_body and not isinstance(feature, PositiveExponential)
+def _align_layer(
+    model: Transformer, layer: int, feature_map: FeatureMap, parts: tuple[list, list, list], plan: _Plan
+) -> tuple[xr.Dataset, Laws]:
+    """Align the heads of one layer and write their particles into its map."""
+    feature = simulated_feature(feature_map)
+    train, mixed, hold = (_samples(model, part, layer, plan) for part in parts)
+    if plan.shuffled and plan.targets != "labels":
+        mixed = [with_shuffled_keys(cast(Pairs, sample), np.random.default_rng((plan.seed, 2))) for sample in train]
+    if feature_map.heads != len(train):
+        raise ValueError(f"the map of layer {layer} must have particles for each of the {len(train)} heads, got {feature_map.heads}")
+    heads = []
+    for head, samples in enumerate(zip(train, mixed, hold, strict=True)):
+        omega = feature_map.omega[head].detach().cpu().double().numpy()
+        unit = unit_of(samples[0], feature)
+        seen, used, held = (divided(sample, unit) for sample in samples)
+        laws = _laws(used, feature, len(omega), plan)
+        path = None if plan.folder is None else plan.folder / f"layer{layer}_head{head}.zarr"
+        heads.append(_align_head(omega, unit, (seen, held), feature, laws, plan, derived_seed(plan.seed, 1 + layer, head), path))
+    result = xr.concat(heads, "head")
+    feature_map.load_omega(result.omega_after.values)
+    return result, laws
 
 
-def default_energy(x: np.ndarray, y: np.ndarray, feature: Feature, n_particles: int) -> Energy:
-    """The energy of one head: points x (row, dim) in standardised units, labels y (row,).
-
-    Features of one particle each: linear alignment with centred labels, confinement .02 and log repulsion lam = .01. Features that depend
-    on all particles, and the exponential: centred kernel alignment, which is scale free, and log repulsion lam = 1e-3.
-    With lam the constant of (lam/N^2) sum g, the strength of `Riesz` is 2 lam (N - 1)/N.
-    """
-    linear = linear_objective(feature)
-    strength = 2 * (0.01 if linear else 1e-3) * max(n_particles - 1, 1) / n_particles
-    repulsion = Riesz(0.0, strength, softening=0.05, mirror=feature.signed)
-    if not linear:
-        return CentredAlignment(x, y, feature) + repulsion
-    batch_size = None if len(x) <= 5000 else 512
-    return Alignment(x, y, feature, batch_size=batch_size) + Quadratic(0.02) + repulsion
+def simulated_feature(feature_map: FeatureMap) -> Feature:
+    """The `particles` feature whose particles are the map's omega; ValueError naming a map that has none."""
+    if feature_map.feature is None or feature_map.omega_k is not None or feature_map.positional:
+        raise ValueError(
+            f"the particles of attention {feature_map.name!r} cannot be simulated: its omega is no particle of a feature of `particles`; "
+            "train them by gradient (finetune with freeze_omega=False)"
+        )
+    return feature_map.feature
 
 
-def default_domain(dim: int, feature: Feature) -> Ball:
-    """A ball for particles of `dim` numbers in standardised units: radius 4, or 2 sqrt(dim) for centred kernel alignment.
-
-    Where a phase is part of the particle the radius is that of the corner (4, 2 pi), so that no phase is cut off.
-    """
-    radius = math.hypot(4.0, 2 * math.pi) if isinstance(feature, FourierPhase) else 4.0
-    return Ball(radius if linear_objective(feature) else 2 * math.sqrt(dim), dim)
+def _samples(model: Transformer, batches: list, layer: int, plan: _Plan) -> list[Sample]:
+    """One sample a head."""
+    if plan.targets == "labels":
+        return list(points(model, batches, layer, plan.pool))
+    return list(pairs(model, batches, layer, attend_relation if plan.targets == "attend" else teacher_relation(plan.teacher)))
 
 
-def default_sampler(feature: Feature) -> Langevin:
-    """Step 2 and beta 1000 for the linear objective; beta 1e5 and gradients of length .2 at most for centred kernel alignment."""
-    return Langevin(2.0, 1000.0) if linear_objective(feature) else Langevin(2.0, 1e5, clip=0.2)
-
-
-def pooled(model: Transformer, batches: Iterable[Batch], layer: int) -> tuple[np.ndarray, np.ndarray]:
-    """Masked means of one layer's queries and keys in evaluation mode.
-
-    Returns
-    -------
-    points : (sequence, head, 2, head_dim) float64, queries then keys, as they enter the feature map
-    labels : (sequence,) int64
-    """
-    was_training, device = model.training, model.positions.device
-    model.eval()
-    points, labels = [], []
-    with torch.no_grad():
-        for batch in batches:
-            labels.append(checked_labels(batch, model.config.n_classes).cpu())
-            batch = {name: value.to(device) for name, value in batch.items()}
-            sides = [masked_mean(side.double(), batch["key_mask"][:, None]) for side in model.queries_keys(batch, layer)]
-            points.append(torch.stack(sides, 2).cpu())
-    model.train(was_training)
-    if not labels:
-        raise ValueError("batches must hold at least one batch, got none")
-    return torch.cat(points).numpy(), torch.cat(labels).numpy()
-
-
-def _split(labels: np.ndarray, seed: int, max_sequences: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers of the sequences to simulate with and of those held out, a quarter of each class; at most `max_sequences` of both."""
-    held = np.zeros(len(labels), dtype=bool)
-    rng = np.random.default_rng(np.random.SeedSequence((seed, 0)))
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        held[rows[: round(HOLD_OUT * len(rows))]] = True
-    train, hold = (np.sort(rng.permutation(np.flatnonzero(part))[:max_sequences]) for part in (~held, held))
-    if min(len(np.unique(labels[train])), len(np.unique(labels[hold]))) < 2:
-        raise ValueError(f"batches must hold a few sequences of at least two classes, got {np.bincount(labels).tolist()} per class")
-    return train, hold
-
-
-def _standardise(points: np.ndarray, labels: np.ndarray, parts: tuple[np.ndarray, np.ndarray], feature: Feature) -> tuple[float, _Points]:
-    """The head's unit, and its points (sequence, 2, dim) as rows in that unit; a sequence's query and key are both held out or both not."""
-    train, hold = (points[rows].reshape(-1, points.shape[-1]) for rows in parts)
-    unit = 1.0 if isinstance(feature, PositiveExponential) else math.sqrt(float(train.var(0).mean()))
-    if not (math.isfinite(unit) and train.var() > 0 and unit > 0):
-        raise ValueError(f"the pooled queries and keys must be finite and not all equal, got a root mean variance of {unit}")
-    return unit, _Points(train / unit, labels[parts[0]].repeat(2), hold / unit, labels[parts[1]].repeat(2))
-
-
-def _laws(sample: _Points, feature: Feature, omega: np.ndarray, energy: Any, domain: Any, sampler: Any) -> tuple[Any, Any, Any]:
+def _laws(sample: Sample, feature: Feature, n_particles: int, plan: _Plan) -> Laws:
     """Energy, domain and sampler of one head, the user's where given."""
-    built = default_energy(sample.x, sample.y, feature, len(omega)) if energy is None else energy(sample.x, sample.y, feature)
-    domain = default_domain(omega.shape[1], feature) if domain is None else domain
-    return built, domain, default_sampler(feature) if sampler is None else sampler
+    objective = plan.objective or default_objective(feature, plan.targets)
+    laws = default_laws(sample, feature, n_particles, objective)
+    own = {"energy": plan.energy and plan.energy(*sample, feature), "domain": plan.domain, "sampler": plan.sampler}
+    return laws._replace(**{name: law for name, law in own.items() if law is not None})
 
 
 def _align_head(
-    omega: np.ndarray, unit: float, sample: _Points, feature: Feature, laws: tuple[Any, Any, Any], n_steps: int, key: int, path: Path | None
+    omega: np.ndarray, unit: float, samples: tuple[Sample, Sample], feature: Feature, laws: Laws, plan: _Plan, key: int, path: Path | None
 ) -> xr.Dataset:
     """Simulate one head and measure it; omega (particle, particle_dim) in the feature map's units before and after."""
-    energy, domain, sampler = laws
-    units = np.full(omega.shape[1], unit)
-    if isinstance(feature, FourierPhase):
-        units[-1] = 1.0
-    start = domain.project(omega * units)
-    every = SAVE_EVERY if n_steps % SAVE_EVERY == 0 else 1
-    run = simulate(start, energy, domain, sampler, n_steps=n_steps, save_every=every, rng=key, store=path)
-    end = uninterrupted(run).omega.isel(chain=0, step=-1).values
-    kept = [name for name in run if name in _RECORDED or str(name).startswith("energy_")]
-    measured = {
-        "alignment_before": _alignment(sample.x, sample.y, feature, omega * units),
-        "alignment_after": _alignment(sample.x, sample.y, feature, end),
-        "holdout_before": _alignment(sample.x_hold, sample.y_hold, feature, omega * units),
-        "holdout_after": _alignment(sample.x_hold, sample.y_hold, feature, end),
+    train, hold = samples
+    units = in_units(feature, omega.shape[1], unit)
+    start = laws.domain.project(omega * units)
+    run = uninterrupted(simulate(start, *laws, n_steps=plan.n_steps, save_every=plan.save_every, rng=key, store=path))
+    frames = run.omega.isel(chain=0).transpose("step", "particle", "dim").values.copy()
+    frames[0] = omega * units  # the fallback is the model's own start, not its projection
+    some = vectors(hold)[:RANK_ROWS]
+    paths = {
+        "alignment": [agreement(train, feature, frame) for frame in frames],
+        "holdout": [agreement(hold, feature, frame) for frame in frames],
+        "effective_rank": [feature_rank(feature(some, frame).reshape(len(some), -1)) for frame in frames],
+    }
+    best = int(np.argmax(paths["holdout"])) if plan.early_stopping else len(frames) - 1
+    measured: dict[str, Any] = {name: ("step", np.array(values)) for name, values in paths.items()}
+    for name, values in paths.items():
+        measured |= {f"{name}_before": values[0], f"{name}_after": values[best]}
+    measured |= {
+        "gap": paths["alignment"][best] - paths["holdout"][best],
+        "chosen_step": int(run.step[best]),
         "unit": unit,
         "start_outside": float(np.mean(np.any(start != omega * units, -1))),
         "omega_before": (("particle", "particle_dim"), omega),
-        "omega_after": (("particle", "particle_dim"), end / units),
+        "omega_after": (("particle", "particle_dim"), frames[best] / units if best else omega),
     }
+    kept = [name for name in run if name in _RECORDED or str(name).startswith("energy")]
     return run[kept].isel(chain=0, drop=True).assign(measured).drop_attrs()
 
 
-def _alignment(x: np.ndarray, y: np.ndarray, feature: Feature, omega: np.ndarray) -> float:
-    """Centred kernel alignment of the features with the labels, in [0, 1]."""
-    return -float(CentredAlignment(x, y, feature).value(omega))
+def _joined(layers: dict[int, xr.Dataset], model: Transformer) -> xr.Dataset:
+    """All layers, with NaN where a layer has no particles, or fewer than another."""
+    numbered = [
+        part.assign_coords({name: np.arange(part.sizes[name]) for name in ("head", "particle", "particle_dim")}) for part in layers.values()
+    ]
+    result = (
+        xr.concat(numbered, "layer", join="outer", data_vars="all")
+        .assign_coords(layer=list(layers))
+        .reindex(layer=range(len(model.blocks)))
+    )
+    for name, unit in _UNITS.items():
+        for found in result.data_vars:
+            if str(found).removesuffix("_before").removesuffix("_after") == name:
+                result[found].attrs["units"] = unit
+    return result.assign_coords(attention=("layer", list(model.config.layer_attention)))
 
 
-def _key(seed: int, layer: int, head: int) -> int:
-    return int(np.random.SeedSequence((seed, 1 + layer, head)).generate_state(1, np.uint64)[0] >> np.uint64(2))
+def _check(model: Any, batches: Any, targets: Any, pool: Any, teacher: Any, objective: Any, energy: Any, domain: Any) -> None:
+    """ValueError for arguments that are wrong whatever the data."""
+    if not isinstance(model, Transformer):
+        raise ValueError(f"model must be a Transformer, got a {type(model).__name__}")
+    check_batches(batches, "batches")
+    if not model.kernel_layers:
+        raise ValueError(f"model must have kernel attention to be aligned, got {model.config.attention!r}")
+    for feature_map in model.feature_maps:
+        simulated_feature(feature_map)
+    for name, value, allowed in (("targets", targets, TARGETS), ("pool", pool, POOLS), ("objective", objective, (None, *OBJECTIVES))):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
+    if pool != "sequence" and targets != "labels":
+        raise ValueError(f"pool is for targets='labels', got pool={pool!r} and targets={targets!r}")
+    if (teacher is not None) != (targets == "teacher"):
+        raise ValueError(f"teacher must be given with targets='teacher', and only then, got {teacher!r} and targets={targets!r}")
+    if targets == "teacher":
+        teacher_relation(teacher)
+    if energy is not None and not callable(energy):
+        raise ValueError(f"energy must be a function of the sample and the feature, got {energy!r}")
+    if domain is not None and not hasattr(domain, "project"):
+        raise ValueError(f"domain must be a domain of `particles`, got {domain!r}")
 
 
-def _new_folder(store: str | os.PathLike | None) -> Path | None:
-    if store is None:
-        return None
+def _every(save_every: int | None, n_steps: int) -> int:
+    if save_every is None:
+        return SAVE_EVERY if n_steps % SAVE_EVERY == 0 else 1
+    return count(save_every, "save_every")
+
+
+def _size(batches: list) -> int:
+    return sum(len(batch["key_mask"]) for batch in batches)
+
+
+def _new_folder(store: str | os.PathLike) -> Path:
     if not isinstance(store, str | os.PathLike):
         raise ValueError(f"store must be a path, got {store!r}")
     folder = Path(store)

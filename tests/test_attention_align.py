@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from attention.align import _split, align, default_energy, linear_objective, pooled
+from attention.align import align
 from attention.model import ModelConfig, Transformer
+from attention.objectives import default_energy, default_objective, linear_objective
+from attention.samples import Points, points, split_rows
 from particles.alignment import CentredAlignment
 from particles.domain import Ball
 from particles.energy import Quadratic
@@ -78,14 +80,14 @@ def _large(model: Transformer) -> Ball:
 @pytest.mark.parametrize("attention", MAPS)
 def test_alignment_is_that_of_the_features_that_the_model_uses(attention):
     model = small(attention)
-    points, labels = pooled(model, batches(), 0)
     result = align(copy.deepcopy(model), batches(), n_steps=1, rng=0)
     assert result.attrs["n_holdout"] == 50
     feature = model.feature_maps[0].feature
-    _, held = _split(labels, 0, 1024)
-    for head in range(2):
+    labels = np.concatenate([batch["labels"] for batch in batches()])
+    _, held = split_rows(labels, 0, 1024)
+    for head, sample in enumerate(points(model, batches(), 0, "sequence")):
         omega = model.feature_maps[0].omega[head].detach().double().numpy()
-        x = points[held, head].reshape(-1, 8)
+        x = sample.x.reshape(-1, 2, 8)[held].reshape(-1, 8)
         expected = -float(CentredAlignment(x, labels[held].repeat(2), feature).value(omega))
         np.testing.assert_allclose(float(result.holdout_before[0, head]), expected, rtol=1e-9)
 
@@ -93,23 +95,23 @@ def test_alignment_is_that_of_the_features_that_the_model_uses(attention):
 def test_pooled_points_are_means_of_the_real_tokens():
     model = small()
     data = batches(n=5, size=2)
-    points, labels = pooled(model, data, 0)
-    assert points.shape == (5, 2, 2, 8)
-    assert labels.tolist() == [0, 1, 0, 1, 0]
+    head = points(model, data, 0, "sequence")[1]
+    assert head.x.shape == (10, 8)
+    assert head.y.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0, 0]
     model.eval()
     row = {name: value[1:2] for name, value in data[1].items()}
     length = int(row["key_mask"].sum())
     with torch.no_grad():
         q, k = model.queries_keys({**row, "tokens": row["tokens"][:, :length], "key_mask": row["key_mask"][:, :length]}, 0)
-    np.testing.assert_allclose(points[3, :, 0], q[0].mean(1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(points[3, :, 1], k[0].mean(1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(head.x[6], q[0, 1].mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(head.x[7], k[0, 1].mean(0), rtol=1e-5, atol=1e-6)
 
 
 def test_at_most_so_many_sequences_are_used_and_the_hold_out_is_apart():
     result = align(small(), batches(), n_steps=1, max_sequences=30, rng=0)
     assert (result.attrs["n_sequences"], result.attrs["n_holdout"]) == (30, 30)
     labels = np.arange(200) % 3
-    train, hold = _split(labels, 0, 1000)
+    train, hold = split_rows(labels, 0, 1000)
     assert sorted([*train, *hold]) == list(range(200))
     assert np.bincount(labels[hold]).tolist() == [17, 17, 16]  # a quarter of each class
 
@@ -136,8 +138,9 @@ def test_layers_are_aligned_in_order_each_seeing_those_before():
     assert result.sizes["layer"] == 2
 
     def unit(of: Transformer) -> float:
-        points, labels = pooled(of, batches(), 1)
-        return float(np.sqrt(points[_split(labels, 0, 1024)[0], 0].reshape(-1, 8).var(0).mean()))
+        head = points(of, batches(), 1, "sequence")[0]
+        train, _ = split_rows(head.y[::2], 0, 1024)
+        return float(np.sqrt(head.x.reshape(-1, 2, 8)[train].reshape(-1, 8).var(0).mean()))
 
     np.testing.assert_allclose(unit(model), float(result.unit[1, 0]), rtol=1e-12)
     assert abs(unit(original) / float(result.unit[1, 0]) - 1) > 1e-6
@@ -151,18 +154,19 @@ def test_a_user_may_give_energy_domain_and_sampler():
         return Quadratic(1.0)
 
     model = small("fourier")
-    result = align(model, batches(), energy=energy, domain=Ball(0.1, 8), sampler=Langevin(0.5, float("inf")), n_steps=5, rng=0)
+    result = align(model, batches(), energy=energy, domain=Ball(0.1, 8), sampler=Langevin(0.5, float("inf")), n_steps=5,
+                   early_stopping=False, rng=0)  # fmt: skip
     assert seen == [((300, 8), (300,), FourierPair)] * 2
     assert bool((result.start_outside > 0).all())
     length = np.linalg.norm(result.omega_after * result.unit, axis=-1)
     np.testing.assert_allclose(length, 0.1 * 0.5**5, rtol=1e-6)  # projected to start, then halved five times
-    assert json.loads(result.attrs["energy"])["name"] == "Quadratic"
+    assert json.loads(result.attrs["energy"])[0]["name"] == "Quadratic"
     assert "energy_quadratic" in result
 
 
 def test_everything_is_recorded_and_stays_in_the_domain(tmp_path):
     model = small("fourier")
-    result = align(model, batches(), store=tmp_path / "run", rng=0)
+    result = align(model, batches(), store=tmp_path / "run", early_stopping=False, rng=0)
     assert result.sizes == {"layer": 1, "head": 2, "step": 21, "particle": 4, "particle_dim": 8}
     for name in ("energy", "energy_alignment", "energy_riesz", "energy_quadratic", "projected", "capped", "grad_norm", "min_gap"):
         assert result[name].dims == ("layer", "head", "step")
@@ -189,7 +193,7 @@ def test_everything_is_recorded_and_stays_in_the_domain(tmp_path):
 def test_the_default_objective_fits_the_feature(feature, linear):
     assert linear_objective(feature) == linear
     rng = np.random.default_rng(0)
-    energy = default_energy(rng.normal(size=(20, 3)), np.arange(20) % 2, feature, 5)
+    energy = default_energy(Points(rng.normal(size=(20, 3)), np.arange(20) % 2), feature, 5, default_objective(feature, "labels"))
     terms, _ = energy.value_and_grad(rng.normal(size=(5, 3)), key=(0, 0, 0))
     assert ("alignment" in terms) == linear
     assert ("centred_alignment" in terms) != linear
@@ -199,6 +203,8 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="softmax"):
         align(small("softmax"), batches(), rng=0)
     with pytest.raises(ValueError, match="targets"):
+        align(small(), batches(), targets="labels?", rng=0)
+    with pytest.raises(ValueError, match="teacher"):
         align(small(), batches(), targets="teacher", rng=0)
     with pytest.raises(ValueError, match="n_steps"):
         align(small(), batches(), n_steps=0, rng=0)
@@ -214,7 +220,7 @@ def test_bad_input_is_named():
         align(small(vocab_size=None, input_dim=1), nan, rng=0)
     with pytest.raises(ValueError, match="max_sequences"):
         align(small(), batches(), max_sequences=0, rng=0)
-    with pytest.raises(ValueError, match="two classes"):
+    with pytest.raises(ValueError, match="hold some out"):
         align(small(), batches(n=2), rng=0)
     with pytest.raises(ValueError, match="at least one batch"):
         align(small(), [], rng=0)
