@@ -16,6 +16,7 @@ from particles.features import (
     Elu,
     FourierPair,
     FourierPhase,
+    HyperbolicPair,
     NonstationaryPair,
     PositiveExponential,
     SigmoidSquared,
@@ -149,13 +150,15 @@ def test_nonstationary_pair_is_yaglom_in_product_form():
 
 
 def test_mean_and_variance_under_the_gaussian_law():
-    """Exact per-feature moments by Gauss-Hermite quadrature: Fourier pair (1 - e^-D^2)^2/2, positive e^{2xy}(e^{z^2} - 1), z = x + y."""
+    """Exact per-feature moments by Gauss-Hermite quadrature: Fourier pair (1 - e^-D^2)^2/2, positive e^{2xy}(e^{z^2} - 1), z = x + y,
+    and (1 - e^{-z^2})/2 times that with both signs."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(90)
     weights /= weights.sum()
     x, y = np.array([[0.7]]), np.array([[-0.4]])
     for feature, mean, variance in (
         (FourierPair(), math.exp(-(1.1**2) / 2), 0.5 * (1 - math.exp(-(1.1**2))) ** 2),
         (PositiveExponential(), math.exp(-0.28), math.exp(-0.56) * (math.exp(0.3**2) - 1)),
+        (HyperbolicPair(), math.exp(-0.28), math.exp(-0.56) * (math.exp(0.3**2) - 1) * (1 - math.exp(-(0.3**2))) / 2),
     ):
         products = (feature(x, nodes[:, None]) * feature(y, nodes[:, None])).sum(-2)[0]
         assert weights @ products == pytest.approx(mean, rel=1e-12)
@@ -211,11 +214,19 @@ def test_squared_cosine_at_its_zeros():
             assert np.abs(pullback(np.ones_like(phi))).max() < 1e-6
 
 
-def test_positive_kernel_overflows_to_infinity_not_nan():
+@pytest.mark.parametrize("feature", [PositiveExponential(), HyperbolicPair()])
+def test_positive_kernel_overflows_to_infinity_not_nan(feature):
     x = np.full((2, 3), 30.0)
     with np.errstate(over="ignore"):
-        kernel = PositiveExponential().kernel(x, x, np.full((4, 3), 50.0))
+        kernel = feature.kernel(x, x, np.full((4, 3), 50.0))
     assert np.isposinf(kernel).all()
+
+
+def test_hyperbolic_pair_is_the_mean_of_both_signs():
+    x, omega = data(HyperbolicPair())
+    both = (PositiveExponential().kernel(x, x, omega) + PositiveExponential().kernel(x, x, -omega)) / 2
+    np.testing.assert_allclose(HyperbolicPair().kernel(x, x, omega), both, rtol=1e-13)
+    np.testing.assert_allclose(HyperbolicPair().kernel(x, x, -omega), both, rtol=1e-13)
 
 
 @pytest.mark.parametrize("feature", ALL, ids=repr)
