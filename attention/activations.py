@@ -64,12 +64,14 @@ def recorded(model: nn.Module) -> Iterator[list[Activations]]:
 
     AttentionInterface.register(_NAME, attention)
     AttentionMaskInterface.register(_NAME, _padding)
-    config, training = getattr(model, "config", None), model.training
+    config: Any = getattr(model, "config", None)
+    training = model.training
     if not hasattr(config, "_attn_implementation"):
         raise ValueError(f"model must be a Hugging Face model whose attention can be exchanged, got {type(model).__name__}")
     before, config._attn_implementation = config._attn_implementation, _NAME
     try:
-        yield (model.eval() and None) or record
+        model.eval()
+        yield record
     finally:
         config._attn_implementation = before
         model.train(training)
@@ -81,9 +83,11 @@ def log_softmax_rows(
     log_weight: Float[Tensor, "batch head key"] | None,
     visible: Bool[Tensor, "batch 1 query key"],
 ) -> Float[Tensor, "batch head query key"]:
-    """log softmax_j(q_i.k_j + log_weight_j) over visible keys, -inf elsewhere."""
+    """log softmax_j(q_i.k_j + log_weight_j) over visible keys, -inf elsewhere; a row without one is -inf throughout."""
     logits = q @ k.mT if log_weight is None else q @ k.mT + log_weight[:, :, None]
-    return logits.masked_fill(~visible, -math.inf).log_softmax(-1)
+    logits = logits.masked_fill(~visible, -math.inf)
+    total = logits.logsumexp(-1, keepdim=True)
+    return logits - total.where(total > -math.inf, 0)
 
 
 def visible(seen: Activations) -> Bool[Tensor, "batch 1 query key"]:
@@ -97,7 +101,7 @@ def visible(seen: Activations) -> Bool[Tensor, "batch 1 query key"]:
 def exact(seen: Activations, preprocess: nn.Module | None = None) -> Float[Tensor, "batch head query value"]:
     """Softmax attention of a layer, 0 for a row without a visible key."""
     q, k, v, log_weight = changed(seen, preprocess)
-    return log_softmax_rows(q, k, log_weight, visible(seen)).exp().nan_to_num(0.0) @ v
+    return log_softmax_rows(q, k, log_weight, visible(seen)).exp() @ v
 
 
 def changed(seen: Activations, preprocess: nn.Module | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

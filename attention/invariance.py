@@ -83,6 +83,17 @@ class Invariance(nn.Module):
         matrices = [torch.eye(dim).repeat(heads, 1, 1) for _ in range(2)]
         return cls(matrices[0], matrices[1], zeros.clone(), zeros.clone(), zeros, centre_keys=centre_keys)
 
+    def without(self, heads: Bool[Tensor, " head"] | None) -> Invariance:
+        """The same, but the identity for the given heads; itself for None."""
+        if heads is None:
+            return self
+        parts = [None if part is None else part.clone() for part in (self.query_matrix, self.key_matrix, self.query_shift, self.key_shift)]
+        key_log = self.key_log.clone()
+        for part in (*parts, key_log):
+            if part is not None:
+                part[heads] = torch.eye(part.shape[-1]).to(part) if part.ndim == 3 else 0.0
+        return Invariance(parts[0], parts[1], parts[2], parts[3], key_log, centre_keys=self.centre_keys)
+
     def describe(self) -> dict[str, Any]:
         """Arguments of `blank`, as JSON values."""
         heads, dim = self.key_log.shape
@@ -154,7 +165,7 @@ def balance(
     return _power(inverse @ _power(root @ ridged[1] @ root, 0.5) @ inverse, 0.5)
 
 
-def invariance(found: Moments, *, centre_keys: bool = False, dtype: torch.dtype = torch.float32) -> Invariance:
+def optimal_invariance(found: Moments, *, centre_keys: bool = False, dtype: torch.dtype = torch.float32) -> Invariance:
     """The best `Invariance` for given moments; in mode "sent" pass moments and the flag `centre_keys` alike."""
     matrix = balance(found.query_covariance, found.key_covariance)
     key_log = (matrix @ found.query_mean[..., None])[..., 0]
