@@ -68,6 +68,6 @@ def alternate(
         if epoch == 0 or epoch % every:
             return math.nan
         result = phase_a(model, batches, rng=derived_seed(checked["seed"], epoch), **(align_options or {}))
-        return float(result.alignment_after.mean()) if "alignment_after" in result else math.nan
+        return float(result.alignment_after.mean()) if hasattr(result, "alignment_after") else math.nan
 
     return train(model, batches, checked, validation=validation, checkpoint=checkpoint, before_epoch=before_epoch, progress=progress)

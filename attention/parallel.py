@@ -43,7 +43,7 @@ def total(values: Tensor) -> Tensor:
 
 def wrapped(model: nn.Module) -> Any:
     """`model`, or, in a process group, what averages its gradients over the processes; the first one's parameters are given to all."""
-    return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False) if grouped() else model
+    return nn.parallel.DistributedDataParallel(model) if grouped() else model
 
 
 @torch.no_grad()

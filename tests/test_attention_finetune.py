@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attention.batches import IGNORED, next_tokens
 from attention.finetune import evaluate, finetune, predict
 from attention.model import ModelConfig, Transformer
 
@@ -104,6 +105,155 @@ def test_an_interrupted_run_ends_bitwise_like_an_uninterrupted_one(tmp_path, fre
     np.testing.assert_array_equal(finetune(again, Shuffled(task()), checkpoint=tmp_path / "run.pt", **options).seconds, got.seconds)
     assert torch.equal(again.head.weight, whole.head.weight)
     assert [p.name for p in tmp_path.iterdir()] == ["run.pt"]
+
+
+class Stop(Exception):
+    pass
+
+
+class Cut(Shuffled):
+    """Shuffled batches that end the run by an exception before batch number `cut` of all epochs."""
+
+    def __init__(self, data: dict[str, torch.Tensor], cut: int) -> None:
+        super().__init__(data, size=16)
+        self.left = cut
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            if self.left == 0:
+                raise Stop
+            self.left -= 1
+            yield batch
+
+
+@pytest.mark.parametrize("cut", [1, 4, 6, 9, 11, 17])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_cut_in_the_middle_of_an_epoch_ends_bitwise_like_a_whole_one(tmp_path, cut, precision):
+    options = {"n_epochs": 3, "freeze_omega": False, "validation": batches(), "precision": precision, "checkpoint_every": 2, "rng": 5}
+    whole, resumed = small(), small()
+    expected = finetune(whole, Cut(task(), -1), **options)
+    with pytest.raises(Stop):
+        finetune(small(), Cut(task(), cut), checkpoint=tmp_path / "run.pt", **options)
+    assert (tmp_path / "run.pt").exists() == (cut >= 2)
+    got = finetune(resumed, Cut(task(), -1), checkpoint=tmp_path / "run.pt", **options)
+    for name in ("train_loss", "validation_loss", "accuracy"):
+        np.testing.assert_array_equal(got[name], expected[name])
+    assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "run.pt"
+    torch.save({"settings": {}, "model": {}, "optimiser": {}, "schedule": {}, "history": {}}, path)
+    with pytest.raises(ValueError, match="another version or kind: it lacks"):
+        finetune(small(), batches(), checkpoint=path, rng=0)
+    torch.save([1, 2], path)
+    with pytest.raises(ValueError, match="another version or kind"):
+        finetune(small(), batches(), checkpoint=path, rng=0)
+
+
+def text(n: int = 64, time: int = 12) -> dict[str, torch.Tensor]:
+    """Rows that count upwards modulo 10 from anywhere; the first tokens of some rows are padding."""
+    tokens = (torch.arange(n)[:, None] * 7 + torch.arange(time)) % 10
+    return {"tokens": tokens, "key_mask": torch.arange(time) >= torch.arange(n)[:, None] % 5}
+
+
+def language(attention: str = "softplus", **changes) -> Transformer:
+    return small(attention, **{"n_classes": None, "causal": True, "max_length": 12, "dropout": 0.0, **changes})
+
+
+@pytest.mark.parametrize("attention", ["softmax", "softplus", "fourier"])
+def test_a_language_model_learns_to_continue(attention):
+    model = language(attention)
+    history = finetune(model, [text()], n_epochs=40, lr=1e-2, validation=[text()], rng=0)
+    assert float(history.train_loss[0]) == pytest.approx(math.log(10), abs=0.7)
+    assert float(history.accuracy[-1]) > 0.95
+    assert evaluate(model, [text()]) == (float(history.validation_loss[-1]), float(history.accuracy[-1]))
+    assert model.generate(torch.tensor([[3, 4]]), 6).tolist() == [[3, 4, 5, 6, 7, 8, 9, 0]]
+
+
+def test_targets_of_a_language_model_are_shifted_inside_and_never_padding():
+    batch = {"tokens": torch.tensor([[9, 3, 4, 5]]), "key_mask": torch.tensor([[False, True, True, True]])}
+    assert next_tokens(batch, 10).tolist() == [[IGNORED, 4, 5, IGNORED]]
+    right = {**batch, "key_mask": batch["key_mask"].flip(1)}
+    assert next_tokens(right, 10).tolist() == [[3, 4, IGNORED, IGNORED]]
+    labels = torch.tensor([[IGNORED, IGNORED, 7, IGNORED]])
+    assert next_tokens({**batch, "labels": labels}, 10).tolist() == [[IGNORED, 7, IGNORED, IGNORED]]
+    model = language()
+    probabilities, wanted = predict(model, [{**batch, "labels": labels}])
+    assert (probabilities.shape, wanted.tolist()) == ((1, 10), [7])
+    logits = model.eval()(batch)
+    torch.testing.assert_close(probabilities[0], logits[0, 1].double().softmax(-1).detach())
+
+
+def test_the_loss_of_a_language_model_is_the_mean_over_predicted_tokens():
+    model, data = language(), text(8)
+    logits = model(data)[:, :-1]
+    both = data["key_mask"][:, 1:] & data["key_mask"][:, :-1]
+    expected = torch.nn.functional.cross_entropy(logits[both], data["tokens"][:, 1:][both])
+    history = finetune(model, [data], rng=0)
+    assert float(history.train_loss[0]) == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": torch.full((8, 12), 10)}, r"labels must be in \[0, 10\)"),
+        ({"labels": torch.zeros(8, dtype=torch.long)}, "labels must be integers of shape"),
+        ({"labels": torch.zeros(8, 12)}, "labels must be integers of shape"),
+        ({"labels": torch.full((8, 12), IGNORED)}, "must hold a target"),
+    ],
+)
+def test_bad_targets_of_a_language_model_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        finetune(language(), [{**text(8), **changes}], rng=0)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "softplus", "fourier"])
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_trains_about_as_well_and_keeps_float32_parameters(attention, precision):
+    model = small(attention)
+    history = finetune(model, batches(), n_epochs=12, lr=1e-2, validation=batches(), precision=precision, rng=0)
+    assert float(history.accuracy[-1]) > 0.95
+    assert all(p.dtype == torch.float32 and bool(torch.isfinite(p).all()) for p in model.parameters())
+    full = finetune(small(attention), batches(), rng=0)
+    assert 0 < abs(float(history.train_loss[0]) - float(full.train_loss[0])) < 0.3
+
+
+def test_it_stops_early_and_takes_the_best_weights(tmp_path):
+    wrong = [{**batch, "labels": 1 - batch["labels"]} for batch in batches()]  # the better it learns, the worse it validates
+    options = {"n_epochs": 30, "lr": 1e-2, "warmup": 0.0, "validation": wrong, "patience": 3, "rng": 0}
+    history = finetune(small(), batches(), checkpoint=tmp_path / "run.pt", **options)
+    losses = history.validation_loss.values
+    assert history.sizes["epoch"] == int(losses.argmin()) + 4 < 30
+    again = finetune(small(), batches(), checkpoint=tmp_path / "run.pt", **options)
+    np.testing.assert_array_equal(again.validation_loss, losses)
+    for path in (None, tmp_path / "best.pt", tmp_path / "best.pt"):
+        best = small()
+        finetune(best, batches(), restore_best=True, checkpoint=path, **options)
+        assert evaluate(best, wrong)[0] == losses.min()
+
+
+def test_the_share_of_bad_denominators_is_recorded_where_there_can_be_any():
+    literal = {"normalise": "sum", "unit_norm": False}
+    shares = {}
+    for name, changes in (("literal", literal), ("recipe", {}), ("softmax", {"attention": "softmax"})):
+        shares[name] = finetune(small(**{"attention": "flexformer", **changes}), batches(), n_epochs=2, rng=0).nonpositive
+    assert bool(((shares["literal"] >= 0) & (shares["literal"] <= 1)).all())
+    assert bool(shares["recipe"].isnull().all())
+    assert bool(shares["softmax"].isnull().all())
+
+
+def test_all_denominators_of_an_anticorrelated_kernel_are_bad():
+    """A planted fault: keys minus queries make the identity map's denominators negative wherever a token agrees with the mean."""
+    model = small("identity", normalise="sum", n_features=8, vocab_size=None, input_dim=3, positions=None, dropout=0.0)
+    with torch.no_grad():
+        model.blocks[0].attention.qkv.weight[16:32] = -model.blocks[0].attention.qkv.weight[:16]
+        model.blocks[0].attention.qkv.bias[16:32] = -model.blocks[0].attention.qkv.bias[:16]
+    batch = {"tokens": torch.ones(4, 6, 3), "key_mask": torch.ones(4, 6, dtype=torch.bool), "labels": torch.arange(4) % 2}
+    assert float(finetune(model, [batch], rng=0).nonpositive[0]) == 1.0
 
 
 def test_a_checkpoint_of_other_settings_is_refused_and_kept(tmp_path):
@@ -210,6 +360,11 @@ def test_validation_that_can_be_read_only_once_is_refused_before_training():
         ({"rng": -1}, "rng"),
         ({"freeze_omega": "no"}, "freeze_omega must be True or False, got 'no'"),
         ({"checkpoint": 5}, "checkpoint must be a path, got 5"),
+        ({"precision": "int8"}, "precision must be one of"),
+        ({"patience": 3}, "need validation batches"),
+        ({"restore_best": True}, "need validation batches"),
+        ({"patience": 0, "validation": batches()}, "patience"),
+        ({"checkpoint_every": 0}, "checkpoint_every"),
     ],
 )
 def test_bad_settings_are_named(options, message):
