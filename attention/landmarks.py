@@ -34,7 +34,7 @@ class PooledLandmarks(nn.Module):
         super().__init__()
         self.stride = count(stride, "stride")
 
-    def forward(self, x: Float[Tensor, "batch head time dim"], *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
+    def forward(self, x: Tensor, *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
         """ValueError on shapes that do not fit."""
         windows, present = _windows(x, self.stride, grid, key_mask)
         size = present.sum(-1)[:, None, :, None]
@@ -68,7 +68,7 @@ class ConvLandmarks(nn.Module):
         self.conv = nn.Linear(stride**dims * dim, dim, bias=False)  # of (token of the window, dim), flattened
         self.norm = nn.LayerNorm(dim) if activation else None
 
-    def forward(self, x: Float[Tensor, "batch head time dim"], *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
+    def forward(self, x: Tensor, *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
         """ValueError on shapes that do not fit, or a grid where dims is 1 and none where it is 2. Missing tokens of a window are 0."""
         if (grid is None) != (self.dims == 1):
             raise ValueError(f"grid must be {'None' if self.dims == 1 else '(height, width)'} for dims={self.dims}, got {grid!r}")
@@ -91,7 +91,7 @@ class FirstLandmarks(nn.Module):
         super().__init__()
         self.n_landmarks = count(n_landmarks, "n_landmarks")
 
-    def forward(self, x: Float[Tensor, "batch head time dim"], *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
+    def forward(self, x: Tensor, *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
         """ValueError on shapes that do not fit; a grid only has to fit."""
         _check(x, grid, key_mask)
         return self._chosen(x, torch.arange(x.shape[2], device=x.device), key_mask)
@@ -127,7 +127,7 @@ class RandomLandmarks(FirstLandmarks):
         device = None if generator is None else generator.device
         self.register_buffer("seed", torch.randint(2**62, (), generator=generator, device=device))
 
-    def forward(self, x: Float[Tensor, "batch head time dim"], *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
+    def forward(self, x: Tensor, *, grid: Grid = None, key_mask: Tensor | None = None) -> Found:
         """ValueError on shapes that do not fit; a grid only has to fit."""
         _check(x, grid, key_mask)
         source = self.generator if self.training else torch.Generator().manual_seed(int(self.seed))

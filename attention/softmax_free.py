@@ -15,7 +15,6 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attention.feature_map import described
@@ -25,17 +24,17 @@ _NORMALISE = (True, False, None, "landmarks", "tokens")
 
 
 def softmax_free_attention(
-    q: Float[Tensor, "batch head time dim"],
-    v: Float[Tensor, "batch head time value"],
-    landmarks: Float[Tensor, "batch head landmark dim"],
+    q: Tensor,
+    v: Tensor,
+    landmarks: Tensor,
     *,
     scale: float | None = None,
     n_iter: int = 20,
     tol: float | None = None,
     ridge: float = 0.0,
     normalise: bool | str | None = True,
-    key_mask: Bool[Tensor, "batch time"] | None = None,
-    landmark_mask: Bool[Tensor, "batch landmark"] | None = None,
+    key_mask: Tensor | None = None,
+    landmark_mask: Tensor | None = None,
     is_causal: bool = False,
     return_residual: bool = False,
 ) -> Any:
@@ -43,9 +42,10 @@ def softmax_free_attention(
 
     Parameters
     ----------
-    q : tokens, queries and keys at once. Kernels are computed in float32 at least (distances in float64 where the device has it), autocast
-        or not.
-    landmarks : in the units of q, from `attention.landmarks` or anything else; any number of at least 1.
+    q : (batch, head, time, dim) tokens, queries and keys at once. Kernels are computed in float32 at least (distances in float64 where the
+        device has it), autocast or not.
+    v : (batch, head, time, value).
+    landmarks : (batch, head, landmark, dim) in the units of q, from `attention.landmarks` or anything else; any number of at least 1.
     scale : K = exp(-scale |q_i - q_j|^2 / 2); dim**-0.5 if None.
     n_iter, tol : of `newton_pinv`.
     ridge : A stands for K(y, y) + ridge 1. With a ridge, S^ is a smooth function of the landmarks even where some coincide.
@@ -54,8 +54,9 @@ def softmax_free_attention(
         "tokens": d = P 1, the same if the landmarks are the tokens. The spectral norm is then at most |A^+| max_i (P^T 1)_i
         <= landmarks * |A^+|, whatever the number of tokens: D^-1/2 P E^-1/2 has norm 1 for E = diag(P^T 1).
         False or None: plain SOFT.
-    key_mask : True = a token. Elsewhere rows of the output are 0 and the content, NaN included, changes nothing and gets no gradient.
-    landmark_mask : the same for landmarks, as windows without any token have none.
+    key_mask : (batch, time), True = a token. Elsewhere rows of the output are 0 and the content, NaN included, changes nothing and gets no
+        gradient.
+    landmark_mask : (batch, landmark), the same for landmarks, as windows without any token have none.
     is_causal : there is no causal form, since every landmark sees every token.
     return_residual : also return `newton_pinv`'s residual, (batch, head).
 
@@ -94,22 +95,23 @@ def softmax_free_attention(
     return (out, residual) if return_residual else out
 
 
-def gaussian(x: Float[Tensor, "*lead row dim"], y: Float[Tensor, "*lead column dim"]) -> Float[Tensor, "*lead row column"]:
-    """exp(-|x_i - y_j|^2 / 2). |x|^2 + |y|^2 - 2 x.y loses its digits where tokens lie close together but far from 0: it is in float64."""
+def gaussian(x: Tensor, y: Tensor) -> Tensor:
+    """exp(-|x_i - y_j|^2 / 2), (..., row, column), of x (..., row, dim) and y (..., column, dim), in their type.
+
+    |x|^2 + |y|^2 - 2 x.y loses its digits where tokens lie close together but far from 0: it is computed in float64.
+    """
     wide = x.dtype if x.device.type == "mps" else torch.float64
     a, b = x.to(wide), y.to(wide)
     squares = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * a @ b.mT
     return (-0.5 * squares.clamp_min(0)).to(x.dtype).exp()
 
 
-def newton_pinv(
-    a: Float[Tensor, "*lead row column"], *, n_iter: int, tol: float | None = None, ridge: float = 0.0
-) -> tuple[Float[Tensor, "*lead column row"], Float[Tensor, "*lead"]]:
+def newton_pinv(a: Tensor, *, n_iter: int, tol: float | None = None, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
     """Pseudo-inverse of each matrix by X <- 2X - X A X, and what is left to do: (inverse, residual). Matrix products only.
 
     Parameters
     ----------
-    a : float32 or float64. Symmetric for attention, but nothing here needs it.
+    a : (..., row, column) float32 or float64. Symmetric for attention, but nothing here needs it.
     n_iter : steps. Eigenvalue l of a symmetric matrix becomes (1 - (1 - 1.8 l^2/|A|_1^2)^(2^n_iter)) / l: condition c needs about
         2 log2(c |A|_1/|A|_2) + 3 steps.
     tol : each matrix stops as soon as its residual is at most tol. Steps are always undone that double the least residual so far, which
@@ -118,8 +120,8 @@ def newton_pinv(
 
     Returns
     -------
-    inverse, and |A X A - A|_F over a lower bound of |A|_2: an upper bound of the spectral |A X A - A|_2 / |A|_2, computed in float64 from
-    the inverse as returned. It carries no gradient. A zero matrix has inverse 0 and residual 0.
+    inverse (..., column, row), and residual (...): |A X A - A|_F over a lower bound of |A|_2, so an upper bound of the spectral
+    |A X A - A|_2 / |A|_2, computed in float64 from the inverse as returned, without gradient. A zero matrix has inverse and residual 0.
 
     The gradient is that of the pseudo-inverse, -X^T G X^T + (1 - A X) G^T X X^T + X^T X G^T (1 - X A) (Golub and Pereyra 1973), which for
     an inverse is its first term, wherever 1 - A X is a projector to sqrt(eps). A Gram matrix changes its rank only to second order, so it

@@ -23,7 +23,7 @@ Attend = Callable[[Tensor, Tensor], Tensor]  # (tokens (batch, head, time, dim),
 
 def spectral_norm(
     attend: Callable[[Tensor], Tensor],
-    start: Float[Tensor, "batch head time 1"],
+    start: Tensor,
     *,
     n_steps: int = 30,
 ) -> Float[Tensor, "batch head"]:
@@ -99,9 +99,7 @@ def spectral_norms(
     return {name: torch.stack(rows) for name, rows in norms.items()}
 
 
-def plot_spectral_norms(
-    lengths: Sequence[int], norms: Mapping[str, Float[Tensor, "length repeat"]], *, ax: Axes | None = None
-) -> dict[str, Line2D]:
+def plot_spectral_norms(lengths: Sequence[int], norms: Mapping[str, Tensor], *, ax: Axes | None = None) -> dict[str, Line2D]:
     """One line of means an attention, on logarithmic axes, with a band from the least to the largest repeat, and a dotted slope of 1.
 
     Returns the lines by name; `ax` is new if None. ValueError if `norms` does not have one row for each length.

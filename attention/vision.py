@@ -156,7 +156,7 @@ class VisionTransformer(nn.Module):
             self.head = nn.Linear(config.dims[-1], config.n_classes)
             self.apply(_initialise)
 
-    def forward(self, images: Float[Tensor, "batch channel side side"]) -> Float[Tensor, "batch class"]:
+    def forward(self, images: Tensor) -> Float[Tensor, "batch class"]:
         """ValueError unless the images have the configured channels and sides."""
         expected = (self.config.channels, self.config.image_size, self.config.image_size)
         if not isinstance(images, Tensor) or tuple(images.shape[1:]) != expected or not images.is_floating_point():
