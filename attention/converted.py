@@ -91,6 +91,9 @@ def load_converted(path: str | os.PathLike, *, model_class: type[PreTrainedModel
     if wrong:
         raise ValueError(f"path {str(path)!r} does not fit its {FILE}: {wrong}")
     model.__class__ = base
+    for layer, kernel in layer_kernels(model).items():
+        for name, parameter in kernel.named_parameters():
+            parameter.requires_grad_(name not in described["layers"][str(layer)]["frozen"])
     return model
 
 
@@ -129,15 +132,12 @@ def _build(described: dict[str, Any]) -> LayerKernel:
     if described["weights"]:
         made.register_buffer("weights", torch.empty(made.omega.shape[:2]))
     preprocess, softmax_heads = described["preprocess"], described["softmax_heads"]
-    kernel = LayerKernel(
+    return LayerKernel(
         made,
         normalise=described["normalise"],
         preprocess=None if preprocess is None else Invariance.blank(**preprocess),
         softmax_heads=None if softmax_heads is None else torch.tensor(softmax_heads),
     )
-    for parameter_name, parameter in kernel.named_parameters():
-        parameter.requires_grad_(parameter_name not in described["frozen"])
-    return kernel
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
@@ -10,11 +11,13 @@ from torch import nn
 
 transformers = pytest.importorskip("transformers", reason="needs transformers")
 
-from attention.feature_map import feature_map  # noqa: E402
+from attention.converted import load_converted, save_converted  # noqa: E402
+from attention.feature_map import MAP_NAMES, feature_map  # noqa: E402
 from attention.huggingface import NAME, attach, attention_forward, attention_modules, detach, layer_kernels, padding_mask  # noqa: E402
 from attention.invariance import Invariance  # noqa: E402
 from attention.layer_kernel import LayerKernel  # noqa: E402
 from attention.naive import naive_attention  # noqa: E402
+from particles.features import Softplus  # noqa: E402
 
 HEADS, DIM, VOCABULARY = 4, 8, 60
 CAUSAL = ("gpt2", "llama")
@@ -396,6 +399,121 @@ def test_what_cannot_be_computed_raises():
     centred = kernel(preprocess=Invariance.blank(HEADS, DIM, folded=False, centre_keys=True))
     with pytest.raises(ValueError, match="centre_keys"):
         centred(q, q, q, is_causal=True)
+
+
+# ---- files ----
+
+
+def every_part() -> dict[int, LayerKernel]:
+    """Two kernels that use all that a file must hold: own key particles, tau, weights, softmax heads, an invariance, frozen numbers."""
+    draw = torch.Generator().manual_seed(6)
+    eye = torch.eye(DIM).repeat(HEADS, 1, 1)
+    parts = Invariance(2 * eye, eye / 2, *(torch.randn(HEADS, DIM, generator=draw) for _ in range(3)))
+    first = feature_map("hedgehog", dim=DIM, n_features=16, heads=HEADS, temperature=0.5, generator=draw)
+    omega, weights = torch.randn(6, DIM, generator=draw), torch.tensor([0.1, 0.1, 0.2, 0.2, 0.3, 0.1])
+    second = feature_map(Softplus(temperature=0.7, floor=0.01), dim=DIM, n_features=6, heads=HEADS, omega=omega, weights=weights)
+    return {
+        0: LayerKernel(first, preprocess=parts, softmax_heads=torch.tensor([False, True, False, False])),
+        1: LayerKernel(second.freeze(), normalise="count"),
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_saved_and_loaded_models_are_equal_to_the_bit(family, tmp_path):
+    batch = inputs(family)
+    model = attach(new_model(family), every_part())
+    expected = outputs(model, batch)
+    save_converted(model, tmp_path)
+    loaded = load_converted(tmp_path)
+    assert type(loaded) is type(model)
+    assert not loaded.training
+    assert torch.equal(outputs(loaded, batch), expected)
+    frozen = {name: p.requires_grad for name, p in model.named_parameters()}
+    assert {name: p.requires_grad for name, p in loaded.named_parameters()} == frozen
+    save_converted(loaded, tmp_path / "again", max_shard_size="20KB")  # in several files, and once more
+    assert torch.equal(outputs(load_converted(tmp_path / "again"), batch), expected)
+    detach(loaded)
+    assert torch.equal(outputs(loaded, batch), outputs(new_model(family), batch))
+
+
+@pytest.mark.parametrize("name", MAP_NAMES)
+def test_every_map_can_be_saved(name, tmp_path):
+    n_features = 17 if name == "fourier" else 16
+    options = {"fourier": {"constant_feature": 0.3}, "cosformer": {"horizon": 50}, "optimal-positive": {"phi2": 2.0}}.get(name, {})
+    n_features = DIM if name in ("linear", "identity") else n_features
+    model = attach(new_model("gpt2"), name, n_features=n_features, layers=[1], generator=torch.Generator().manual_seed(0), **options)
+    expected = outputs(model, inputs("gpt2"))
+    save_converted(model, tmp_path)
+    assert torch.equal(outputs(load_converted(tmp_path), inputs("gpt2")), expected)
+
+
+def test_a_model_of_the_hub_is_loaded_by_its_name(tmp_path):
+    model = with_kernels("bert")
+    save_converted(model, tmp_path / "models--someone--kernels" / "snapshots" / "abc")
+    (tmp_path / "models--someone--kernels" / "refs").mkdir()
+    (tmp_path / "models--someone--kernels" / "refs" / "main").write_text("abc")
+    loaded = load_converted("someone/kernels", cache_dir=tmp_path, local_files_only=True, dtype=torch.float64)
+    assert next(loaded.parameters()).dtype == torch.float64
+    torch.testing.assert_close(outputs(loaded, inputs("bert")).float(), outputs(model, inputs("bert")), rtol=1e-4, atol=1e-5)
+
+
+def test_the_softmax_of_other_layers_is_saved_too(tmp_path):
+    model = new_model("bert", attn_implementation="eager")
+    save_converted(attach(model, "favor", n_features=16, layers=[0]), tmp_path)
+    loaded = load_converted(tmp_path)
+    detach(loaded)
+    assert loaded.config._attn_implementation == "eager"
+
+
+def test_a_model_loaded_without_its_kernels_does_not_run(tmp_path, monkeypatch):
+    save_converted(with_kernels("bert"), tmp_path)
+    without = transformers.AutoModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="comes from attach or load_converted, not from from_pretrained"):
+        without(**inputs("bert"))
+    monkeypatch.delitem(transformers.AttentionInterface._global_mapping, NAME)  # as where this package was not imported
+    with pytest.raises(ValueError, match='attn_implementation="kernelgas"` is not supported'):
+        transformers.AutoModel.from_pretrained(tmp_path)
+
+
+def test_loading_is_strict(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    save_converted(with_kernels("bert"), tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "encoder.layer.1.attention.self.kernel.feature_map.omega"
+    for broken in (
+        {key: value for key, value in weights.items() if key != name},
+        weights | {"encoder.layer.1.attention.self.kernel.feature_map.tau": torch.zeros(HEADS)},
+    ):
+        save_file(broken, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(ValueError, match=r"does not fit its kernel.json.*feature_map"):
+            load_converted(tmp_path)
+    save_file(weights | {name: weights[name][:, :5].contiguous()}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises((ValueError, RuntimeError), match=r"mismatched_sizes|does not fit"):
+        load_converted(tmp_path)
+
+
+def test_wrong_files_and_models_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="model must have kernels attached"):
+        save_converted(new_model("bert"), tmp_path)
+    with pytest.raises(ValueError, match=r"path must be a folder or repository with kernel.json"):
+        load_converted(tmp_path)
+    model = with_kernels("bert")
+    save_converted(model, tmp_path)
+    found = json.loads((tmp_path / "kernel.json").read_text())
+    (tmp_path / "kernel.json").write_text(json.dumps(found | {"format": 2}))
+    with pytest.raises(ValueError, match="has format 2, this version reads up to 1"):
+        load_converted(tmp_path)
+    (tmp_path / "kernel.json").write_text(json.dumps(found))
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["MyModel"]}))
+    with pytest.raises(ValueError, match=r"model_class must be given .* got None for 'MyModel'"):
+        load_converted(tmp_path)
+    same = load_converted(tmp_path, model_class=transformers.BertModel)
+    assert torch.equal(outputs(same, inputs("bert")), outputs(model, inputs("bert")))
+    layer_kernels(model)[0].feature_map.arguments = None
+    with pytest.raises(ValueError, match="made by feature_map to be saved"):
+        save_converted(model, tmp_path)
 
 
 # ---- a real model ----
