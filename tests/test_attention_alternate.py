@@ -62,7 +62,7 @@ def test_without_phase_a_it_is_finetune():
 
 @pytest.mark.parametrize(("by", "fresh"), [(1.0, True), (0.0, False)])
 def test_moved_particles_forget_their_old_gradients_and_others_keep_them(by, fresh):
-    """Adam's first step is as long as the rate wherever the gradient is far above its eps; a later one, between two unlike gradients, not."""
+    """Adam's first step is as long as the rate where the gradient is far above its eps; a later one, between two unlike gradients, not."""
     model, seen = small(), []
 
     def phase_a(model, batches, *, rng):

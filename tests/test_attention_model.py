@@ -132,6 +132,34 @@ def test_a_nan_in_a_real_token_comes_out_as_nan_or_an_error(name):
     assert bool(logits[3].isnan().any())
 
 
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_call_draws_no_numbers_and_changes_no_buffer_or_particle_even_in_training(name):
+    model, state = Transformer(chosen(name)).train(), torch.get_rng_state()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    first = model(vectors())
+    assert torch.equal(model(vectors()), first)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def replica(model: torch.nn.Module) -> torch.nn.Module:
+    """What `DataParallel` makes of a model on each device: modules whose parameters are plain tensors."""
+    copy = model._replicate_for_data_parallel()
+    for name, parameter in model._parameters.items():
+        setattr(copy, name, None if parameter is None else parameter.clone())
+    for name, child in model._modules.items():
+        copy._modules[name] = None if child is None else replica(child)
+    return copy
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_replica_without_registered_parameters_answers_the_same(name):
+    model = Transformer(chosen(name)).eval()
+    copied = replica(model)
+    assert not list(copied.parameters())
+    assert torch.equal(copied(vectors()), model(vectors()))
+
+
 def test_neither_construction_nor_a_call_prints(capfd):
     for name in CHOICES:
         Transformer(chosen(name))(vectors())
