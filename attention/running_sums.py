@@ -259,7 +259,7 @@ def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) ->
     out, by = total[..., :-1], total[..., -1:]
     limit = torch.finfo(total.dtype)
     if call.normalise == "sum":
-        return out * _inverse(by, limit.tiny / limit.eps)
+        return out / by.masked_fill(by.abs() <= limit.tiny / limit.eps, math.inf)  # the square of an inverse could leave the range
     if call.normalise == "rms":
         out = out * _inverse(out.detach().abs().amax(-1, keepdim=True), limit.tiny / limit.eps)  # a constant, so that squares stay in range
         return out * _inverse(out.square().mean(-1, keepdim=True), root=True)
