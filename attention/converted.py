@@ -18,15 +18,19 @@ from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import cached_file
 
+from attention.base import FeatureMap, Particles
 from attention.feature_map import feature_map
+from attention.floored import FlooredKernel
 from attention.huggingface import NAME, attach, layer_kernels, softmax_of
 from attention.invariance import Invariance
 from attention.layer_kernel import LayerKernel
+from attention.nystrom import Nystrom
 from particles.features import Feature, feature_from_description
 from particles.trajectory import versions
 
 FORMAT = 1
 FILE = "kernel.json"
+_KERNELS = {cls.__name__: cls for cls in (LayerKernel, FlooredKernel)}
 _DOWNLOAD = ("cache_dir", "revision", "token", "local_files_only", "subfolder")  # options of from_pretrained that say where files are
 
 
@@ -109,12 +113,13 @@ def _class_of(path: Any, model_class: type[PreTrainedModel] | None, download: di
 
 def _describe(layer: int, kernel: LayerKernel) -> dict[str, Any]:
     """All of a kernel but its numbers, as JSON values."""
-    arguments, preprocess = getattr(kernel.feature_map, "arguments", None), kernel.preprocess
-    if arguments is None:
-        raise ValueError(f"model must have kernels made by feature_map to be saved, got {kernel.feature_map!r} in layer {layer}")
+    arguments, preprocess = _arguments(kernel.feature_map), kernel.preprocess
+    if arguments is None or type(kernel).__name__ not in _KERNELS:
+        raise ValueError(f"model must have kernels made by feature_map or convert to be saved, got {kernel!r} in layer {layer}")
     if not isinstance(preprocess, Invariance | None):
         raise ValueError(f"model must have an Invariance or nothing before its kernels to be saved, got {preprocess!r} in layer {layer}")
     return {
+        "kernel": type(kernel).__name__,
         "feature_map": arguments,
         "weights": kernel.feature_map.weights is not None,
         "normalise": kernel.normalise,
@@ -124,15 +129,28 @@ def _describe(layer: int, kernel: LayerKernel) -> dict[str, Any]:
     }
 
 
+def _arguments(made: FeatureMap) -> dict[str, Any] | None:
+    """What `_feature_map` needs to make one like it."""
+    if isinstance(made, Nystrom):
+        return {"name": made.name, "shape": list(made.omega.shape), "ridge": made.ridge}
+    return made.arguments
+
+
+def _feature_map(arguments: dict[str, Any]) -> FeatureMap:
+    """A map of these arguments, with other numbers."""
+    name, rest = arguments["name"], {key: value for key, value in arguments.items() if key != "name"}
+    if "ridge" in arguments:
+        return Nystrom(name, Particles(torch.zeros(rest["shape"])), ridge=rest["ridge"])
+    return feature_map(name if isinstance(name, str) else feature_from_description(name), **rest)
+
+
 def _build(described: dict[str, Any]) -> LayerKernel:
     """A kernel of that description, with other numbers."""
-    arguments = dict(described["feature_map"])
-    name = arguments.pop("name")
-    made = feature_map(name if isinstance(name, str) else feature_from_description(name), **arguments)
+    made = _feature_map(described["feature_map"])
     if described["weights"]:
         made.register_buffer("weights", torch.empty(made.omega.shape[:2]))
     preprocess, softmax_heads = described["preprocess"], described["softmax_heads"]
-    return LayerKernel(
+    return _KERNELS[described["kernel"]](
         made,
         normalise=described["normalise"],
         preprocess=None if preprocess is None else Invariance.blank(**preprocess),

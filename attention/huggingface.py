@@ -60,7 +60,8 @@ def attach(
     model : of a type in `SUPPORTED`, with or without a task head, computing attention by "sdpa" or "eager".
     feature_map : name (or particles' feature) for `attention.feature_map`, of which each layer gets an own one, with particles of its own
         for every head; or {layer: LayerKernel}, used as they are.
-    n_features, generator, options : of `attention.feature_map`, not with given kernels. heads=1 shares particles among a layer's heads.
+    n_features, generator, options : of `attention.feature_map`, not with given kernels. heads=1 shares a layer's particles among its
+        heads, heads=num_key_value_heads (and with them features and state) among those that read the same key head.
     layers : those that get a kernel, all by default; the others stay softmax, or keep the kernel that they have.
     normalise : of `LayerKernel`, not with given kernels.
 
@@ -83,9 +84,10 @@ def attach(
         options["n_features"] = count(n_features, "n_features")
         chosen = _layers(range(len(modules)) if layers is None else layers, len(modules))
         kernels = {layer: LayerKernel(build_feature_map(feature_map, **options), normalise=normalise) for layer in chosen}
+    fitting = sorted({1, getattr(model.config, "num_key_value_heads", heads), heads})
     for layer, kernel in kernels.items():
-        if not isinstance(kernel, LayerKernel) or kernel.feature_map.heads not in (1, heads):
-            raise ValueError(f"feature_map[{layer}] must be a LayerKernel of {heads} heads (or 1 for all), got {kernel!r}")
+        if not isinstance(kernel, LayerKernel) or kernel.feature_map.heads not in fitting:
+            raise ValueError(f"feature_map[{layer}] must be a LayerKernel of {' or '.join(map(str, fitting))} heads, got {kernel!r}")
     if len(set(map(id, kernels.values()))) < len(kernels):
         raise ValueError("feature_map must hold one LayerKernel a layer, got the same for two")
     for layer, kernel in kernels.items():
@@ -265,7 +267,7 @@ def _softmax(
 
 def _weights(kernel: LayerKernel, query: Tensor, key: Tensor, mask: Tensor | None, how: dict[str, Any]) -> Tensor:
     """The weights (batch, head, query, key) that a kernel gives to values."""
-    normalise = ("rms" if kernel.feature_map.signed else "sum") if kernel.normalise == "default" else kernel.normalise
+    normalise = kernel.feature_map.normalise if kernel.normalise == "default" else kernel.normalise
     if normalise == "rms":
         raise ValueError("output_attentions must be False with normalise='rms', which is no weighting of values, got True")
     identity = torch.eye(key.shape[2], dtype=query.dtype, device=query.device).expand(*key.shape[:3], -1)

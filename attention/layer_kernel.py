@@ -17,7 +17,7 @@ class LayerKernel(nn.Module):
 
     Parameters
     ----------
-    feature_map : the kernel, for as many heads as the layer has queries (or 1 set of particles for all).
+    feature_map : the kernel, for as many heads as the layer has queries, as it has keys, or 1 for all.
     normalise : of `kernel_attention`.
     preprocess : an `attention.invariance.Invariance`, or a module called like one: preprocess(q, k, key_mask) with scaled q and k returns
         new ones and the keys' log weights (batch, head, key), logarithms of factors of their kernels. For exact invariances of softmax
@@ -50,8 +50,10 @@ class LayerKernel(nn.Module):
         if softmax_heads is not None:
             if not isinstance(softmax_heads, Tensor) or softmax_heads.dtype != torch.bool or softmax_heads.ndim != 1:
                 raise ValueError(f"softmax_heads must be bool (head,), got {described(softmax_heads)}")
-            if feature_map.heads not in (1, len(softmax_heads)):
-                raise ValueError(f"softmax_heads must have the feature map's {feature_map.heads} heads, got {len(softmax_heads)}")
+            if len(softmax_heads) == 0 or len(softmax_heads) % feature_map.heads:
+                raise ValueError(
+                    f"softmax_heads must be a multiple of the feature map's {feature_map.heads} heads, got {len(softmax_heads)}"
+                )
         self.feature_map, self.normalise, self.preprocess = feature_map, normalise, preprocess
         self.register_buffer("softmax_heads", None if softmax_heads is None else softmax_heads.clone())
         self.memory: Any = None  # of the one call of attention that follows: what `recurrent_cache` remembers of earlier tokens

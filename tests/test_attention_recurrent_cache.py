@@ -79,6 +79,26 @@ def test_other_maps_too(name):
     torch.testing.assert_close(torch.cat(parts, 1), logits(model), rtol=1e-4, atol=1e-4)
 
 
+def test_particles_of_the_key_heads_make_the_state_smaller():
+    model = new_model("llama")
+    attach(model, "favor", n_features=16, heads=2, generator=torch.Generator().manual_seed(0))
+    cache = RecurrentCache(model)
+    parts = [logits(model, start, end, cache) for start, end in ((0, 4), (4, 9))]
+    torch.testing.assert_close(torch.cat(parts, 1), logits(model), rtol=1e-4, atol=1e-4)
+    assert cache.layers[0].state.context.shape == (3, 2, 16, DIM)
+
+
+def test_a_bert_that_decodes():
+    text = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "initializer_range": 0.3}
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 48}
+    torch.manual_seed(0)
+    model = transformers.BertLMHeadModel(transformers.BertConfig(is_decoder=True, **size, **text)).eval()
+    attach(model, "favor", n_features=16)
+    how = {"attention_mask": MASK, "max_new_tokens": 8, "min_new_tokens": 8, "do_sample": False}
+    expected = model.generate(TOKENS, use_cache=False, **how)
+    assert torch.equal(model.generate(TOKENS, cache=RecurrentCache(model), **how), expected)
+
+
 WAYS = {"greedy": {}, "sampling": {"do_sample": True, "top_k": 10}, "beams": {"num_beams": 3, "num_return_sequences": 2}}
 
 
