@@ -71,8 +71,7 @@ def softmax_free_attention(
     """
     if flag(is_causal, "is_causal"):
         raise ValueError("is_causal must be False, got True: softmax-free attention has no causal form")
-    if not isinstance(normalise, str | bool | None) or normalise not in _NORMALISE:
-        raise ValueError(f"normalise must be one of {_NORMALISE}, got {normalise!r}")
+    over = normalisation(normalise)
     _check(q, v, landmarks, key_mask, landmark_mask)
     root = math.sqrt(q.shape[-1] ** -0.5 if scale is None else positive(scale, "scale"))
     dtype = torch.float32
@@ -88,11 +87,18 @@ def softmax_free_attention(
         else:
             inverse = _pinv(a, n_iter, tol, 0.0)[1].view_as(a)
         inner = p @ _kept(v.to(dtype), key_mask, 2)
-        if normalise:
-            weight = _inverse_root((p if normalise == "tokens" else a).sum(-1, keepdim=True))
+        if over is not None:
+            weight = _inverse_root((p if over == "tokens" else a).sum(-1, keepdim=True))
             inverse = weight * inverse * weight.mT
         out = (p.mT @ (inverse @ inner)).to(v.dtype)
     return (out, residual) if return_residual else out
+
+
+def normalisation(normalise: bool | str | None) -> str | None:
+    """ "landmarks", "tokens" or None for what `softmax_free_attention` takes as `normalise`; ValueError for anything else."""
+    if not isinstance(normalise, str | bool | None) or normalise not in _NORMALISE:
+        raise ValueError(f"normalise must be one of {_NORMALISE}, got {normalise!r}")
+    return "landmarks" if normalise is True else normalise or None
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:

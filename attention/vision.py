@@ -21,8 +21,8 @@ from attention.feature_map import FeatureMap, described, feature_map
 from attention.landmarks import ConvLandmarks, PooledLandmarks, RandomLandmarks
 from attention.linear import kernel_attention
 from attention.model import seed_from, seeded
-from attention.softmax_free import softmax_free_attention
-from particles.arrays import count, real
+from attention.softmax_free import normalisation, softmax_free_attention
+from particles.arrays import count, positive, real
 
 _LANDMARKS = ("conv", "pool", "random")
 _SIZES: dict[
@@ -109,6 +109,9 @@ class VisionConfig:
             raise ValueError(f"conv must be odd or 0, got {self.conv}")
         if self.landmarks not in _LANDMARKS:
             raise ValueError(f"landmarks must be one of {_LANDMARKS}, got {self.landmarks!r}")
+        count(self.n_iter, "n_iter", least=0)
+        positive(self.ridge, "ridge", zero=True)
+        normalisation(self.normalise)
         if not 0 <= real(self.drop_path, "drop_path") < 1:
             raise ValueError(f"drop_path must be in [0, 1), got {self.drop_path!r}")
 
