@@ -37,13 +37,17 @@ _DOWNLOAD = ("cache_dir", "revision", "token", "local_files_only", "subfolder") 
 def save_converted(model: PreTrainedModel, path: str | os.PathLike, **options: Any) -> None:
     """Write a model and its kernels into the folder `path`, for `load_converted`.
 
-    options are `save_pretrained`'s (max_shard_size, push_to_hub, ...). Files of the same names are replaced, as there.
+    options are `save_pretrained`'s (max_shard_size, ...). Files of the same names are replaced, as there. The folder as a whole can be
+    uploaded to the Hugging Face hub.
 
     Raises
     ------
     ValueError
-        For a model without kernels, or with one that was not made by `feature_map` (or a preprocessing that is no `Invariance`).
+        For push_to_hub, which would upload half of the files; for a model without kernels, or with one that was not made by `feature_map`
+        or `convert` (or a preprocessing that is no `Invariance`).
     """
+    if options.get("push_to_hub"):
+        raise ValueError("push_to_hub must be False, upload the folder when it is complete (huggingface_hub.upload_folder), got True")
     kernels = layer_kernels(model)
     if not kernels:
         raise ValueError(f"model must have kernels attached, got a {type(model).__name__} without any (save_pretrained saves those)")

@@ -222,18 +222,20 @@ def attention_forward(
             f"{type(module).__name__} has no kernel: a model with attention {NAME!r} comes from attach or load_converted, "
             "not from from_pretrained"
         )
+    kernel, memory = getattr(module, "kernel", None), None
+    if kernel is not None:  # taken before anything can raise
+        memory, kernel.memory = kernel.memory, None
     weights = "attentions" in (_active_collector.get() or ())
     causal = bool(getattr(module, "is_causal", False) if is_causal is None else is_causal)
-    if not hasattr(module, "kernel"):
+    if kernel is None:
         return _softmax(module, query, key, value, attention_mask, causal, weights, scaling=scaling, dropout=dropout, **kwargs)
     refused = [name for name in _REFUSED if kwargs.get(name) is not None]
     if refused:
         raise ValueError(f"kernel attention cannot honour {refused[0]}, got {kwargs[refused[0]]!r}")
     if attention_mask is not None and (attention_mask.ndim != 2 or attention_mask.dtype != torch.bool):
         raise ValueError(f"attention_mask must be (batch, key) for kernel attention, got {described(attention_mask)}")
-    kernel, how = module.kernel, {"is_causal": causal, "scale": scaling}
-    if kernel.memory is not None:
-        memory, kernel.memory = kernel.memory, None
+    how = {"is_causal": causal, "scale": scaling}
+    if memory is not None and memory.latest is key:
         if weights:
             raise ValueError("output_attentions must be False with a recurrent cache, which does not hold the keys, got True")
         out = memory.attend(kernel, query, key, value, key_mask=attention_mask, dropout=dropout, **how)
@@ -262,7 +264,7 @@ def _softmax(
             config=module.config,
         )
     eager = sys.modules[type(module).__module__].eager_attention_forward
-    return AttentionInterface().get_interface(name, eager)(module, query, key, value, mask, **kwargs)
+    return AttentionInterface().get_interface(name, eager)(module, query, key, value, mask, is_causal=causal, **kwargs)
 
 
 def _weights(kernel: LayerKernel, query: Tensor, key: Tensor, mask: Tensor | None, how: dict[str, Any]) -> Tensor:

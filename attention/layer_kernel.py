@@ -74,8 +74,8 @@ class LayerKernel(nn.Module):
     ) -> Any:
         """Attention of q (batch, head, time, dim) to k, v of as many heads or fewer: (batch, head, time, dim) [, State].
 
-        `pairs` are the keys and values of all tokens so far, of the heads that stay softmax, where k and v are only the latest (as
-        `softmax_pairs` returns them); key_mask is then as long as they are.
+        With a `state` key_mask may cover earlier tokens too. `pairs` are the keys and values of all tokens so far, of the heads that stay
+        softmax, where k and v are only the latest (as `softmax_pairs` returns them); key_mask is then as long as they are.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class LayerKernel(nn.Module):
         """
         if self.softmax_heads is not None and state is not None and pairs is None:
             raise ValueError("pairs must be given with a state where heads stay softmax: a state does not hold their keys and values")
-        recent = key_mask if key_mask is None else key_mask[:, -k.shape[2] :]
+        recent = key_mask if key_mask is None or state is None else key_mask[:, -k.shape[2] :]
         found = self._kernel(
             q, k, v, key_mask=recent, is_causal=is_causal, scale=scale, state=state, return_state=return_state, dropout=dropout
         )

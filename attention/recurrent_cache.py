@@ -47,6 +47,7 @@ class RecurrentLayer(CacheLayerMixin):
         self.state: State | None = None
         self.pairs: tuple[Tensor, Tensor] | None = None
         self.seen = 0
+        self.latest: Tensor | None = None  # the new keys, by which the attention that follows knows that this memory is its own
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """The new keys and values themselves, announced to the attention that follows.
@@ -61,12 +62,13 @@ class RecurrentLayer(CacheLayerMixin):
             raise ValueError(
                 "RecurrentCache must be used with the attached model that it was made for, got one without this layer's kernel"
             )
-        kernel.memory = self
+        kernel.memory, self.latest = self, key_states
         self.seen += key_states.shape[2]
         return key_states, value_states
 
     def attend(self, kernel: LayerKernel, q: Tensor, k: Tensor, v: Tensor, **how: Any) -> Tensor:
         """Attention of new queries (batch, head, time, dim) to all tokens so far; key_mask is (batch, seen)."""
+        self.latest = None
         if kernel.softmax_heads is not None:
             new = kernel.softmax_pairs(k, v)
             self.pairs = new if self.pairs is None else tuple(torch.cat(both, 2) for both in zip(self.pairs, new))  # type: ignore[assignment]

@@ -84,12 +84,20 @@ def with_kernels(family: str, name: str = "favor", seed: int = 0, **options):
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_layers_that_stay_softmax_keep_their_numbers_to_the_bit(family, implementation):
-    for mask in (PADDING, None):
+    for mask in (PADDING, torch.ones_like(PADDING), None):
         batch = inputs(family, mask)
         model = new_model(family)
         model.set_attn_implementation(implementation)
         before = outputs(model, batch)
         assert torch.equal(outputs(attach(model, "favor", n_features=16, layers=[]), batch), before)
+
+
+@pytest.mark.parametrize("family", CAUSAL)
+def test_generation_by_softmax_layers_is_unchanged_to_the_bit(family):
+    how = {"attention_mask": PADDING, "max_new_tokens": 6, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    before = new_model(family).generate(inputs(family)["input_ids"], **how).logits
+    after = attach(new_model(family), "favor", n_features=16, layers=[]).generate(inputs(family)["input_ids"], **how).logits
+    assert torch.equal(torch.stack(after), torch.stack(before))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -399,6 +407,8 @@ def test_what_cannot_be_computed_raises():
     _, state = kernel()(q, q, q, return_state=True)
     with pytest.raises(ValueError, match="pairs must be given with a state"):
         kernel([True, False, False, False])(q, q, q, state=state)
+    with pytest.raises(ValueError, match="key_mask must be bool"):
+        kernel()(q, q, q, key_mask=torch.ones(1, 5).bool())
     centred = kernel(preprocess=Invariance.blank(HEADS, DIM, folded=False, centre_keys=True))
     with pytest.raises(ValueError, match="centre_keys"):
         centred(q, q, q, is_causal=True)
@@ -459,6 +469,30 @@ def test_converted_nystrom_kernels_can_be_saved(tmp_path):
     assert torch.equal(outputs(load_converted(tmp_path), inputs("bert")), expected)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BertForMaskedLM",
+        "BertForSequenceClassification",
+        "RobertaForMaskedLM",
+        "ElectraForPreTraining",
+        "DistilBertForMaskedLM",
+        "ViTForImageClassification",
+        "GPT2ForSequenceClassification",
+        "LlamaForSequenceClassification",
+    ],
+)
+def test_models_with_heads_are_saved(name, tmp_path):
+    family = next(family for family in FAMILIES if name.lower().startswith(family))
+    config = new_model(family).config
+    torch.manual_seed(0)
+    model = attach(getattr(transformers, name)(config).eval(), "favor", n_features=16)
+    with torch.no_grad():
+        expected = model(**inputs(family)).logits
+        save_converted(model, tmp_path)
+        assert torch.equal(load_converted(tmp_path)(**inputs(family)).logits, expected)
+
+
 def test_a_model_of_the_hub_is_loaded_by_its_name(tmp_path):
     model = with_kernels("bert")
     save_converted(model, tmp_path / "models--someone--kernels" / "snapshots" / "abc")
@@ -511,6 +545,8 @@ def test_wrong_files_and_models_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"path must be a folder or repository with kernel.json"):
         load_converted(tmp_path)
     model = with_kernels("bert")
+    with pytest.raises(ValueError, match="push_to_hub must be False"):
+        save_converted(model, tmp_path, push_to_hub=True)
     save_converted(model, tmp_path)
     found = json.loads((tmp_path / "kernel.json").read_text())
     (tmp_path / "kernel.json").write_text(json.dumps(found | {"format": 2}))

@@ -212,6 +212,15 @@ def test_gradients_pass_through_a_cache():
         torch.testing.assert_close(split, whole, rtol=1e-3, atol=1e-4)
 
 
+def test_a_failed_step_leaves_nothing_behind():
+    model = new_model("gpt2")
+    expected, cache = logits(model), RecurrentCache(model)
+    with pytest.raises(ValueError, match="attention_mask must be"):
+        model(TOKENS, attention_mask=torch.zeros(3, 1, 9, 9), cache=cache, use_cache=True)
+    cache.layers[1].update(*torch.randn(2, 3, HEADS, 2, DIM))  # announced, and never read
+    assert torch.equal(logits(model), expected)
+
+
 def test_wrong_use_is_refused():
     model = new_model("gpt2")
     plain = transformers.GPT2LMHeadModel(copy.deepcopy(model.config))
