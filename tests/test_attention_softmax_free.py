@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+from attention import softmax_free
 from attention.landmarks import FirstLandmarks, PooledLandmarks
 from attention.naive_softmax_free import naive_matrix, naive_softmax_free_attention
 from attention.softmax_free import gaussian, newton_pinv, softmax_free_attention
@@ -511,3 +512,22 @@ def test_bad_matrices_are_named() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             newton_pinv(a, n_iter=3, **options)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(F64, 1e-5), (torch.float32, 5e-3)])
+@pytest.mark.parametrize("spread", [1.0, 0.3, 0.05, 0.01, 1e-3, 1e-4, 0.0])
+def test_gradient_is_that_of_the_steps_wherever_landmarks_lie(
+    dtype: torch.dtype, bound: float, spread: float, generator: torch.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From an inverse through unresolved eigenvalues to coincident landmarks: the closed form takes over where it may."""
+    q, v, _ = _tokens(generator, 60, 1, dim=16, dtype=dtype)
+    landmarks = 0.3 * torch.randn(2, 3, 1, 16, dtype=dtype, generator=generator)
+    landmarks = (landmarks + spread * torch.randn(2, 3, 16, 16, dtype=dtype, generator=generator)).requires_grad_()
+    weight = torch.randn(2, 3, 60, 5, dtype=dtype, generator=generator)
+
+    def gradient() -> Tensor:
+        return torch.autograd.grad((softmax_free_attention(q, v, landmarks, normalise=False) * weight).sum(), landmarks)[0]
+
+    closed = gradient()
+    monkeypatch.setattr(softmax_free, "_pinv", lambda a, n_iter, tol, ridge: (a, softmax_free._steps(a.flatten(0, -3), n_iter)))
+    assert _relative(closed, gradient().double()) < bound

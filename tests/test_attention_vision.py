@@ -33,9 +33,9 @@ def _macs(config: VisionConfig, images: Tensor) -> tuple[float, float]:
 
     counts = []
     for n_iter in (config.n_iter, 0):
-        model = VisionTransformer(VisionConfig(**(vars(config) | {"n_iter": n_iter}))).eval().to("meta")
+        model = VisionTransformer(VisionConfig(**(vars(config) | {"n_iter": n_iter}))).eval()
         with FlopCounterMode(display=False) as counter, torch.no_grad():
-            model(images.to("meta"))
+            model(images)
         counts.append(counter.get_total_flops() / 2)
     return counts[0], counts[0] - counts[1]
 
