@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import torch
 import xarray as xr
-from torch import Tensor
-from torch.nn import functional as F
 
 from attention import parallel
-from attention.batches import IGNORED, Batch, check_batches, checked_labels, count_batches, next_tokens, on_device
+from attention.batches import IGNORED, Batch, check_batches, count_batches, on_device
 from attention.checkpoint import COLUMNS, Run
+from attention.evaluate import evaluate, means, predict, summed_loss, targets, totals
 from attention.feature_map import described
 from attention.model import SelfAttention, Transformer
 from attention.seeds import derived_seed, seed_from, seeded
 from particles.arrays import count, flag, positive
 
+__all__ = ["evaluate", "finetune", "predict"]
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -146,30 +146,10 @@ def train(
     return _dataset(run)
 
 
-def predict(model: Transformer, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-    """Class probabilities (n, n_classes) and labels (n,) of all batches, in evaluation mode, on the CPU; the model's mode is restored."""
-    parts = [(logits.double().softmax(-1).cpu(), labels.cpu()) for logits, labels in _evaluated(model, batches)]
-    if not parts:
-        raise ValueError("batches must hold at least one batch, got none")
-    probabilities, labels = zip(*parts, strict=True)
-    return torch.cat(probabilities), torch.cat(labels)
-
-
-def evaluate(model: Transformer, batches: Iterable[Batch]) -> tuple[float, float]:
-    """Mean cross-entropy [nats] and accuracy over all sequences of `batches`, or all predicted tokens of a language model."""
-    return _means(_totals(model, batches))
-
-
 def check_model(model: Any) -> None:
     """ValueError unless `model` is a Transformer."""
     if not isinstance(model, Transformer):
         raise ValueError(f"model must be a Transformer, got {described(model)}")
-
-
-def targets(batch: Batch, model: Transformer) -> Tensor:
-    """What the logits are compared with: (batch,) classes, or (batch, time) next tokens with IGNORED where there is none."""
-    classes = model.config.n_classes
-    return next_tokens(batch, model.config.vocab_size or 0) if classes is None else checked_labels(batch, classes)
 
 
 def checked_settings(
@@ -246,7 +226,7 @@ def _step(run: Run, forward: Any, batch: Batch, index: int) -> None:
     part, half = parallel.shard(batch), PRECISIONS[run.settings["precision"]]
     with torch.autocast(run.model.device.type, dtype=half, enabled=half is not None):
         logits = forward(part)
-    loss = _summed_loss(logits, targets(part, run.model)) / n
+    loss = summed_loss(logits, targets(part, run.model)) / n
     value = float(parallel.total(loss.detach().clone()))
     if not math.isfinite(value):
         raise FloatingPointError(f"the training loss is {value} in epoch {run.epoch}, batch {index}")
@@ -264,7 +244,7 @@ def _finish_epoch(run: Run, validation: Iterable[Batch] | None) -> None:
     start, loss, accuracy = time.perf_counter(), math.nan, math.nan
     if validation is not None:
         parts = (parallel.shard(batch) for batch in validation)
-        loss, accuracy = _means(parallel.total(_totals(run.model, (part for part in parts if len(part["tokens"])))))
+        loss, accuracy = means(parallel.total(totals(run.model, (part for part in parts if len(part["tokens"])))))
     seconds = run.seconds + time.perf_counter() - start
     for name, value in zip(COLUMNS, (run.loss / run.n, loss, accuracy, run.nonpositive / run.n, run.alignment, seconds), strict=True):
         run.history[name].append(value)
@@ -293,44 +273,6 @@ def _before(run: Run, before_epoch: Callable[[int], float], epoch: int) -> None:
 def _stale(losses: list[float]) -> int:
     """Epochs since the least validation loss; 0 before the first."""
     return len(losses) - 1 - int(np.argmin(losses)) if losses and not np.isnan(losses).all() else 0
-
-
-def _evaluated(model: Transformer, batches: Iterable[Batch]) -> Iterable[tuple[Tensor, Tensor]]:
-    """(logits, targets) of each target of each batch, in evaluation mode without gradients; the mode is restored at the end."""
-    was_training = model.training
-    model.eval()
-    try:
-        for batch in batches:
-            batch = on_device(batch, model.device)
-            wanted = targets(batch, model)
-            with torch.no_grad():
-                logits = model(batch)
-            yield logits[wanted != IGNORED], wanted[wanted != IGNORED]
-    finally:
-        model.train(was_training)
-
-
-def _summed_loss(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Sum of the cross-entropies of all targets, in float32 at least."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, -2), wanted.flatten(), ignore_index=IGNORED, reduction="sum")
-
-
-def _totals(model: Transformer, batches: Iterable[Batch]) -> Tensor:
-    """(sum of the losses, number right, number of targets) in float64."""
-    totals = torch.zeros(3, dtype=torch.float64, device=model.device)
-    for logits, wanted in _evaluated(model, batches):
-        right = (logits.argmax(-1) == wanted).double()
-        totals += torch.stack((_summed_loss(logits.double(), wanted), right.sum(), torch.ones_like(right).sum()))
-    return totals
-
-
-def _means(totals: Tensor) -> tuple[float, float]:
-    """Mean loss and accuracy; ValueError without a target."""
-    loss, right, n = totals.tolist()
-    if n == 0:
-        raise ValueError("batches must hold at least one batch with a target, got none")
-    return loss / n, right / n
 
 
 def _dataset(run: Run) -> xr.Dataset:

@@ -5,19 +5,20 @@ See `attention.config` for its sizes and choices and `attention.batches` for wha
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention.batches import Batch, checked_tokens, entry, in_range, is_integer
+from attention.batches import Batch, checked_tokens
 from attention.config import ModelConfig
 from attention.feature_map import FeatureMap, feature_map
 from attention.generate import generate
 from attention.landmarks import PooledLandmarks
 from attention.linear import State, kernel_attention
+from attention.memory import KeyValues, Memory, checked_length
 from attention.naive import visible
 from attention.rotary import rotary
 from attention.seeds import seed_from, seeded
@@ -25,39 +26,7 @@ from attention.softmax_free import softmax_free_attention
 from attention.window import WindowState
 from particles.arrays import count, flag
 
-__all__ = ["Batch", "KeyValues", "Memory", "ModelConfig", "SelfAttention", "Transformer", "entry", "in_range", "is_integer", "masked_mean",
-           "seed_from", "seeded"]  # fmt: skip
-
-
-class KeyValues(NamedTuple):
-    """What a softmax layer remembers: every key and value, (batch, head, time, dim), and which are real, (batch, time)."""
-
-    key: Tensor
-    value: Tensor
-    key_mask: Tensor
-
-    def index_select(self, index: Tensor) -> KeyValues:
-        """The entries `index` of the batch, as beam search reorders them."""
-        return KeyValues(*(part.index_select(0, index) for part in self))
-
-    def detach(self) -> KeyValues:
-        """The same values without gradient history."""
-        return KeyValues(*(part.detach() for part in self))
-
-
-class Memory(NamedTuple):
-    """What a causal `Transformer` remembers of the tokens so far: of each layer a `State` (constant size) or `KeyValues` (softmax)."""
-
-    layers: tuple[State | WindowState | KeyValues, ...]
-    length: Tensor  # (batch,) real tokens seen
-
-    def index_select(self, index: Tensor) -> Memory:
-        """The memories of the batch entries `index`, as beam search reorders them."""
-        return Memory(tuple(layer.index_select(index) for layer in self.layers), self.length.index_select(0, index))
-
-    def detach(self) -> Memory:
-        """The same values without gradient history."""
-        return Memory(tuple(layer.detach() for layer in self.layers), self.length.detach())
+__all__ = ["KeyValues", "Memory", "ModelConfig", "SelfAttention", "Transformer", "masked_mean"]
 
 
 class SelfAttention(nn.Module):
@@ -98,7 +67,7 @@ class SelfAttention(nn.Module):
     def forward(
         self,
         x: Tensor,
-        key_mask: Tensor,
+        key_mask: Tensor | None,
         position: Tensor,
         memory: State | WindowState | KeyValues | None = None,
         *,
@@ -139,7 +108,7 @@ class SelfAttention(nn.Module):
         return x * x.shape[-1] ** -0.25
 
     def _kernel(
-        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor, state: State | WindowState | None, return_state: bool
+        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, state: State | WindowState | None, return_state: bool
     ) -> tuple[Tensor, State | WindowState | None]:
         feature_map = cast(FeatureMap, self.feature_map)
         report: dict[str, Tensor] | None = {} if self.training and self.normalise == "sum" and feature_map.signed else None
@@ -152,15 +121,19 @@ class SelfAttention(nn.Module):
         return (y * self.gain if self.normalise == "rms" else y), state
 
     def _softmax(
-        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor, memory: KeyValues | None, return_memory: bool
+        self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, memory: KeyValues | None, return_memory: bool
     ) -> tuple[Tensor, KeyValues | None]:
         if not isinstance(memory, KeyValues | None):
             raise ValueError(f"memory of a softmax layer must be KeyValues, got a {type(memory).__name__}")
+        plain = key_mask is None and memory is None
+        key_mask = torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device) if key_mask is None else key_mask
         if memory is not None:
             k, v = torch.cat((memory.key, k), 2), torch.cat((memory.value, v), 2)
             key_mask = torch.cat((memory.key_mask, key_mask), 1)
-        mask = visible(q.shape[2], k.shape[2], is_causal=self.causal, key_mask=key_mask)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, enable_gqa=self.key_heads != self.heads)
+        mask = None if plain else visible(q.shape[2], k.shape[2], is_causal=self.causal, key_mask=key_mask)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=plain and self.causal, scale=1.0, enable_gqa=self.key_heads != self.heads
+        )
         return y, KeyValues(k, v, key_mask) if return_memory else None
 
 
@@ -176,7 +149,7 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x: Tensor, key_mask: Tensor, position: Tensor, memory: Any = None, *, return_memory: bool = False
+        self, x: Tensor, key_mask: Tensor | None, position: Tensor, memory: Any = None, *, return_memory: bool = False
     ) -> tuple[Tensor, Any]:
         """x (batch, time, dim) -> (batch, time, dim), and what the attention remembers if asked for."""
         y, memory = self.attention(self.norm_attention(x), key_mask, position, memory, return_memory=return_memory)
@@ -232,9 +205,9 @@ class Transformer(nn.Module):
         if (memory is not None or flag(return_memory, "return_memory")) and not self.config.causal:
             raise ValueError("only a causal model has a memory: earlier tokens of a bidirectional one change with later ones")
         x, key_mask, position = self._embed(batch, memory)
-        parts = []
+        parts, padded = [], None if bool(key_mask.all()) else key_mask  # attention without a mask is faster
         for block, before in zip(self.blocks, [None] * len(self.blocks) if memory is None else memory.layers, strict=True):
-            x, part = block(x, key_mask, position, before, return_memory=return_memory)
+            x, part = block(x, padded, position, before, return_memory=return_memory)
             parts.append(part)
         length = key_mask.sum(-1) + (0 if memory is None else memory.length)
         return self.norm(x), key_mask, Memory(tuple(parts), length) if return_memory else None
@@ -281,7 +254,7 @@ class Transformer(nn.Module):
         if self.cls is not None:
             x = torch.cat((self.cls.expand(len(x), 1, -1), x), 1)
             key_mask = F.pad(key_mask, (1, 0), value=True)
-        before = 0 if memory is None else _length(memory, len(x), len(self.blocks))[:, None]
+        before = 0 if memory is None else checked_length(memory, len(x), len(self.blocks))[:, None]
         position = (key_mask.cumsum(-1) - 1).clamp_min(0) + before
         if self.positions is not None:
             if memory is not None and int(position.max()) >= len(self.positions):
@@ -297,16 +270,6 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
     """Mean over the real tokens, (..., time, dim) -> (..., dim), key_mask broadcast to (..., time); padding is left out, not times 0."""
     keep = key_mask[..., None]
     return torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum(-2) / keep.sum(-2)
-
-
-def _length(memory: Memory, batch: int, layers: int) -> Tensor:
-    """The memory's lengths; ValueError if it is not of such a model and batch."""
-    if not isinstance(memory, Memory):
-        raise ValueError(f"memory must be a Memory, got a {type(memory).__name__}")
-    if len(memory.layers) != layers or tuple(memory.length.shape) != (batch,):
-        sizes = (len(memory.layers), tuple(memory.length.shape))
-        raise ValueError(f"memory must be of {layers} layers and {batch} sequences, got {sizes}")
-    return memory.length
 
 
 def _embedding(config: ModelConfig) -> nn.Module:

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from attention.feature_map import FeatureMap, described, feature_map
 from attention.landmarks import ConvLandmarks, PooledLandmarks, RandomLandmarks
 from attention.linear import kernel_attention
-from attention.model import seed_from, seeded
+from attention.seeds import seed_from, seeded
 from attention.softmax_free import normalisation, softmax_free_attention
 from particles.arrays import count, positive, real
 

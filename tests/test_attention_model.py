@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from attention.model import ModelConfig, Transformer, masked_mean, seed_from, seeded
+from attention.model import ModelConfig, Transformer, masked_mean
+from attention.seeds import seed_from, seeded
 
 KERNELS = ["softmax", "softplus", "softmaxfeat", "favor", "elu", "fourier", "hedgehog", "flexformer"]
 CHOICES = {  # one change each of the usual classifier

@@ -13,7 +13,8 @@ from torch import distributed as dist
 
 from attention import parallel
 from attention.batches import IGNORED
-from attention.finetune import _summed_loss, finetune, targets
+from attention.evaluate import summed_loss, targets
+from attention.finetune import finetune
 from attention.model import ModelConfig, Transformer
 
 ROOT = Path(__file__).parents[1]
@@ -152,7 +153,7 @@ def test_the_shares_of_a_batch_are_all_of_it_and_their_scaled_gradients_average_
     changes = LANGUAGE if language else {}
     model, batch = Transformer(config(**changes), rng=0).double(), (unlabelled() if language else batches())[0]
     wanted = targets(batch, model)
-    (_summed_loss(model(batch), wanted) / (wanted != IGNORED).sum()).backward()
+    (summed_loss(model(batch), wanted) / (wanted != IGNORED).sum()).backward()
     expected = [parameter.grad.clone() for parameter in model.parameters()]
     monkeypatch.setattr(parallel, "world", lambda: 4)
     average, rows = [torch.zeros_like(gradient) for gradient in expected], 0
@@ -160,7 +161,7 @@ def test_the_shares_of_a_batch_are_all_of_it_and_their_scaled_gradients_average_
         monkeypatch.setattr(parallel, "rank", lambda rank=rank: rank)
         part = parallel.shard(batch)
         model.zero_grad()
-        (4 * _summed_loss(model(part), targets(part, model)) / (wanted != IGNORED).sum()).backward()
+        (4 * summed_loss(model(part), targets(part, model)) / (wanted != IGNORED).sum()).backward()
         average = [total + parameter.grad / 4 for total, parameter in zip(average, model.parameters(), strict=True)]
         rows += len(part["tokens"])
     assert rows == len(batch["tokens"])
