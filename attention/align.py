@@ -227,8 +227,8 @@ def _align_head(
     frames[0] = omega * units  # the fallback is the model's own start, not its projection
     some = vectors(hold)[:RANK_ROWS]
     paths = {
-        "alignment": [agreement(train, feature, frame) for frame in frames],
-        "holdout": [agreement(hold, feature, frame) for frame in frames],
+        "alignment": list(map(agreement(train, feature), frames)),
+        "holdout": list(map(agreement(hold, feature), frames)),
         "effective_rank": [feature_rank(feature(some, frame).reshape(len(some), -1)) for frame in frames],
     }
     best = int(np.argmax(paths["holdout"])) if plan.early_stopping else len(frames) - 1

@@ -15,6 +15,7 @@ particle each and do not grow exponentially; its constants were tuned on labels 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,11 +115,13 @@ def default_sampler(objective: str) -> Langevin:
     return Langevin(2.0, 1e5, clip=0.2) if objective == "centred" else Langevin(2.0, 1000.0)
 
 
-def agreement(sample: Sample, feature: Feature, omega: np.ndarray) -> float:
-    """Centred kernel alignment with the labels (in [0, 1]) or of attention with the relation (in [-1, 1])."""
+def agreement(sample: Sample, feature: Feature) -> Callable[[np.ndarray], float]:
+    """omega -> centred kernel alignment with the labels (in [0, 1]) or of attention with the relation (in [-1, 1])."""
     if isinstance(sample, Points):
-        return -float(CentredAlignment(sample.x, sample.y, feature).value(omega))
-    return -float(CentredAttendAlignment(*sample[:3], feature, allowed=sample.allowed).value(omega))
+        energy: Energy = CentredAlignment(sample.x, sample.y, feature)
+    else:
+        energy = CentredAttendAlignment(*sample[:3], feature, allowed=sample.allowed)
+    return lambda omega: -float(energy.value(omega))
 
 
 def vectors(sample: Sample) -> np.ndarray:

@@ -51,7 +51,7 @@ def split(batches: Iterable[Batch], seed: int, max_sequences: int | None, *, by_
     if max_sequences is None:
         max_sequences = max(8, int(MAX_TOKENS / float(lengths.mean()))) if by_token else MAX_SEQUENCES
     classes = np.zeros(len(lengths), np.int64)
-    if by_label and all(entry(batch, "labels").ndim == 1 for batch in kept):
+    if by_label and all("labels" in batch and entry(batch, "labels").ndim == 1 for batch in kept):
         classes = torch.cat([entry(batch, "labels").cpu() for batch in kept]).numpy()
     train, hold = split_rows(classes, seed, max_sequences)
     return _rows_of(kept, train), _rows_of(kept, hold)
@@ -134,8 +134,8 @@ def _token_labels(model: Transformer, batch: Batch) -> Tensor:
 
 
 def with_shuffled_labels(batches: list[dict[str, Tensor]], rng: np.random.Generator) -> list[dict[str, Tensor]]:
-    """The batches with their labels permuted: over the sequences, or, labels of tokens, over all labelled tokens."""
-    labels = [entry(batch, "labels").cpu().numpy().copy() for batch in batches]
+    """The batches with their labels (a language model's may be its tokens) permuted over the sequences, or over all labelled tokens."""
+    labels = [entry(batch, "labels" if "labels" in batch else "tokens").cpu().numpy().copy() for batch in batches]
     used = [np.ones(y.shape, bool) if y.ndim == 1 else entry(b, "key_mask").cpu().numpy() & (y >= 0) for y, b in zip(labels, batches)]
     mixed = rng.permutation(np.concatenate([y[use] for y, use in zip(labels, used)]))
     for y, use, part in zip(labels, used, np.split(mixed, np.cumsum([use.sum() for use in used])[:-1])):
@@ -159,8 +159,7 @@ def pairs(model: Transformer, batches: Iterable[Batch], layer: int, relation: Re
     """
     read: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for batch, q, k in _read(model, batches, layer):
-        allowed = _allowed(model, batch)
-        attend = relation(batch, layer)
+        attend, allowed = relation(batch, layer), _allowed(model, batch)
         attend = attend[:, None] if attend.ndim == 3 else attend
         shape = (len(q), q.shape[1], *allowed.shape[1:])
         if tuple(attend.shape) not in (shape, (shape[0], 1, *shape[2:])):
@@ -170,8 +169,8 @@ def pairs(model: Transformer, batches: Iterable[Batch], layer: int, relation: Re
     longest = max(q.shape[2] for q, *_ in read)
     axes = ((2,), (2,), (2, 3), (1, 2))  # of time in q, k, attend and allowed
     q, k, attend, allowed = (torch.cat([_padded(part, longest, axis) for part in parts]) for parts, axis in zip(zip(*read), axes))
-    each = [[part[:, head].cpu().numpy() for part in (q, k, attend)] for head in range(q.shape[1])]
-    return [Pairs(*arrays, allowed.cpu().numpy()) for arrays in each]
+    each = [[*(part[:, head].cpu().numpy() for part in (q, k, attend)), allowed.cpu().numpy()] for head in range(q.shape[1])]
+    return [Pairs(*arrays) for arrays in each]
 
 
 def attend_relation(batch: Batch, layer: int) -> Tensor:
