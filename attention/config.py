@@ -12,6 +12,7 @@ NORMALISE = ("default", "sum", "rms", "count", None)
 PROJECTIONS = ("separate", "shared", "input")
 POSITIONS = ("learned", "rotary", None)
 POOLING = ("mean", "cls")
+_OF_KERNELS: dict[str, Any] = {"window": None, "normalise": "default", "temperature": 1.0, "unit_norm": None, "feature_options": {}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,5 +150,7 @@ class ModelConfig:
                 "attention 'soft' has no causal, grouped or windowed form, "
                 f"got causal={self.causal}, kv_heads={self.kv_heads} and window={self.window}"
             )
-        if self.window is not None and set(self.layer_attention) <= {"softmax"}:
-            raise ValueError(f"window needs a layer with kernel attention, got window={self.window} and attention={names!r}")
+        if set(self.layer_attention) <= {"softmax", "soft"}:
+            for name, default in _OF_KERNELS.items():
+                if getattr(self, name) != default:
+                    raise ValueError(f"{name} needs a layer with kernel attention, got {getattr(self, name)!r} and attention={names!r}")

@@ -33,7 +33,8 @@ def counts(model: Transformer | ModelConfig, time: int) -> dict[str, Count]:
     projections : queries, keys, values and output.
     kernel : particles and the other parameters of feature maps, learned lengths and gains; products with the particles.
     mixing : what couples tokens; scores of softmax in full, causal or not; of a kernel the cheaper of the matrix of scores and the sums
-        (bidirectional), or chunks of CHUNK tokens and the sums before them (causal); SOFT with its 20 Newton steps.
+        (bidirectional), or chunks of CHUNK tokens and the sums before them (causal), with the band of scores of a window;
+        SOFT with its 20 Newton steps.
     feed_forward, norms, head : the rest.
     total : their sum; its parameters are all parameters of the model.
 
@@ -99,6 +100,15 @@ def _mixing(attention: SelfAttention, config: ModelConfig, time: int) -> int:
     if attention.feature_map is None:
         return heads * 4 * time**2 * dim
     features, values = attention.feature_map.feature_dim, dim + 1  # the sum of the kernel is one more value
+    if config.window is not None:
+        near = min(config.window if config.causal else 2 * config.window - 1, time)
+        return heads * 4 * time * near * dim + _sums(attention, config, time, features, values)
+    return _sums(attention, config, time, features, values)
+
+
+def _sums(attention: SelfAttention, config: ModelConfig, time: int, features: int, values: int) -> int:
+    """Kernel attention of all heads without its window."""
+    heads = config.heads
     if config.causal:
         chunk = min(CHUNK, time)
         return time * (heads * 2 * (chunk * (features + values) + features * values) + config.key_heads * 2 * features * values)

@@ -61,8 +61,8 @@ def finetune(
     batches : re-iterable of batches
         Iterated once per epoch; see `attention.batches` for a batch. May reshuffle itself on each iteration.
     freeze_omega : bool
-        True: the particles do not change by a single bit (Phase B of the Coulomb paper). False: the feature maps train too, with `omega_lr`
-        (default `lr`) and without weight decay.
+        True: the particles do not change by a single bit (Phase B of the Coulomb paper); what else a map may have (tau) trains. False: all
+        parameters of the maps train, at the rate `omega_lr` (default `lr`) and without weight decay.
     weight_decay : float
         On matrices only; biases, norms, gains and particles have none.
     warmup : float
@@ -121,7 +121,8 @@ def train(
         check_batches(validation, "validation")
     elif settings["patience"] is not None or settings["restore_best"]:
         raise ValueError("patience and restore_best need validation batches, got validation=None")
-    settings = settings | {"model": asdict(model.config)}
+    settings, every = settings | {"model": asdict(model.config)}, settings["checkpoint_every"]
+    del settings["checkpoint_every"]  # decides nothing about the result
     n_batches = count_batches(batches)
     for module in model.feature_maps:
         module.freeze() if settings["freeze_omega"] else module.release()
@@ -137,7 +138,7 @@ def train(
             break
         if before_epoch is not None and run.step == 0:
             _before(run, before_epoch, epoch)
-        _train_epoch(run, forward, batches, n_batches, checkpoint)
+        _train_epoch(run, forward, batches, n_batches, (checkpoint, every))
         _finish_epoch(run, validation)
         run.save(checkpoint)
     if settings["restore_best"] and run.best is not None:
@@ -202,10 +203,10 @@ def _set_rate(run: Run, step: int, n_steps: int) -> None:
         group["lr"] = group["base"] * ((step + 1) / n_warm if step < n_warm else down)
 
 
-def _train_epoch(run: Run, forward: Any, batches: Iterable[Batch], n_batches: int, checkpoint: str | os.PathLike | None) -> None:
-    """The rest of one pass over the batches, after the steps that the run has done in it."""
+def _train_epoch(run: Run, forward: Any, batches: Iterable[Batch], n_batches: int, saving: tuple[Any, int | None]) -> None:
+    """The rest of one pass over the batches, after the steps that the run has done in it; saved to (path, every so many steps)."""
     run.model.train()
-    start, every = time.perf_counter() - run.seconds, run.settings["checkpoint_every"]
+    start, (path, every) = time.perf_counter() - run.seconds, saving
     for index, batch in enumerate(batches):
         if index < run.step:
             continue
@@ -215,7 +216,7 @@ def _train_epoch(run: Run, forward: Any, batches: Iterable[Batch], n_batches: in
             _step(run, forward, on_device(batch, run.model.device), index)
         run.step, run.seconds = index + 1, time.perf_counter() - start
         if every is not None and run.step % every == 0 and run.step < n_batches:
-            run.save(checkpoint)
+            run.save(path)
 
 
 def _step(run: Run, forward: Any, batch: Batch, index: int) -> None:
@@ -272,7 +273,7 @@ def _before(run: Run, before_epoch: Callable[[int], float], epoch: int) -> None:
 
 def _stale(losses: list[float]) -> int:
     """Epochs since the least validation loss; 0 before the first."""
-    return len(losses) - 1 - int(np.argmin(losses)) if losses and not np.isnan(losses).all() else 0
+    return len(losses) - 1 - int(np.nanargmin(losses)) if losses and not np.isnan(losses).all() else 0
 
 
 def _dataset(run: Run) -> xr.Dataset:

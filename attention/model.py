@@ -59,6 +59,8 @@ class SelfAttention(nn.Module):
         signed = self.feature_map is not None and bool(self.feature_map.signed)
         self.unit = self.feature_map is not None and (signed if config.unit_norm is None else config.unit_norm)
         self.normalise = cast(Any, ("rms" if signed else "sum") if config.normalise == "default" else config.normalise)
+        if self.window is not None and self.feature_map is not None and (signed or self.normalise != "sum"):
+            raise ValueError(f"window needs a positive map and normalise='sum', got {name!r} and normalise={self.normalise!r}")
         if self.unit:
             self.log_length = nn.Parameter(torch.zeros(config.heads, 1, 1))  # length 1: w.q has standard deviation 1 for w ~ N(0, I)
         if self.feature_map is not None and self.normalise == "rms":
@@ -256,9 +258,10 @@ class Transformer(nn.Module):
             key_mask = F.pad(key_mask, (1, 0), value=True)
         before = 0 if memory is None else checked_length(memory, len(x), len(self.blocks))[:, None]
         position = (key_mask.cumsum(-1) - 1).clamp_min(0) + before
+        limit = self.config.max_length
+        if memory is not None and limit is not None and int(position.max()) >= limit:
+            raise ValueError(f"memory and tokens must fit max_length={limit}, got {int(position.max()) + 1} tokens")
         if self.positions is not None:
-            if memory is not None and int(position.max()) >= len(self.positions):
-                raise ValueError(f"memory and tokens must fit max_length={len(self.positions)}, got {int(position.max()) + 1} tokens")
             x = x + self.positions[position]
         return self.dropout(x), key_mask, position
 

@@ -138,7 +138,7 @@ def test_a_run_cut_in_the_middle_of_an_epoch_ends_bitwise_like_a_whole_one(tmp_p
     with pytest.raises(Stop):
         finetune(small(), Cut(task(), cut), checkpoint=tmp_path / "run.pt", **options)
     assert (tmp_path / "run.pt").exists() == (cut >= 2)
-    got = finetune(resumed, Cut(task(), -1), checkpoint=tmp_path / "run.pt", **options)
+    got = finetune(resumed, Cut(task(), -1), checkpoint=tmp_path / "run.pt", **{**options, "checkpoint_every": 5})
     for name in ("train_loss", "validation_loss", "accuracy"):
         np.testing.assert_array_equal(got[name], expected[name])
     assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))

@@ -420,6 +420,8 @@ def test_seeded_repeats_and_restores():
         ({"attention": ("softplus", "softmax")}, "attention must have one name for each of the 1 layers"),
         ({"attention": "soft", "causal": True}, "'soft' has no causal"),
         ({"attention": "softmax", "window": 4}, "window needs a layer with kernel attention"),
+        ({"attention": "soft", "unit_norm": True}, "unit_norm needs a layer with kernel attention, got True"),
+        ({"attention": "softmax", "feature_options": {"floor": 0.1}}, "feature_options needs a layer with kernel attention"),
         ({"window": 0}, "window"),
         ({"kv_heads": 3}, "heads must be a multiple of kv_heads"),
         ({"kv_heads": 1, "projections": "shared"}, "no grouped heads"),
@@ -440,6 +442,12 @@ def test_seeded_repeats_and_restores():
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         config(**changes)
+
+
+def test_a_window_that_no_map_can_have_is_refused_at_construction():
+    for changes in ({"attention": "fourier"}, {"normalise": "count"}):
+        with pytest.raises(ValueError, match="window needs a positive map and normalise='sum'"):
+            Transformer(config(window=3, **changes))
 
 
 def test_an_unknown_kernel_is_refused():
