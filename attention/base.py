@@ -71,6 +71,11 @@ class FeatureMap(nn.Module):
         """The default normaliser of attention: "sum" for positive maps, "rms" for signed ones, whose sums can vanish."""
         return "rms" if self.signed else "sum"
 
+    def headroom(self, dtype: torch.dtype) -> float:
+        """How far features computed in `dtype` may exceed 1, about: what a feature that underflows could have contributed to a product of
+        features is up to this factor above the type's smallest number."""
+        return 1.0
+
     @property
     def heads(self) -> int:
         return self.omega.shape[0]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from attention.base import FeatureMap, Particles, log_mean, per_head, projected
 from particles.arrays import flag, positive, real
+from particles.features import exponent_shift, headroom
 
 
 class Exponential(FeatureMap):
@@ -69,16 +70,22 @@ class Exponential(FeatureMap):
             self.register_parameter(key, None if value is None else nn.Parameter(value))
         self.register_buffer("tilt", tilt)
 
+    def headroom(self, dtype: torch.dtype) -> float:
+        return headroom(torch.finfo(dtype))
+
     def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.metric is not None:
             x = projected(x, self.metric.to(x.dtype))
         z = self._log(x, omega) / self.temperature
         log = torch.stack((z, -z), -2) if self.width == 2 else z[..., None, :]
-        if self.softmax is not None:
-            return z.new_zeros(z.shape[:-1]), log.flatten(-2).softmax(-1).view_as(log) if self.softmax == "joint" else log.softmax(-1)
         top = log.detach().amax((-2, -1))
-        scale = top + self._factor(x, role) + (log_mean(omega) if self.width == 1 else 0.0)
-        return scale, (log - top[..., None, None]).exp()
+        shift = exponent_shift(top)
+        if self.softmax == "halves":
+            return shift - top, (log.log_softmax(-1) - (shift - top)[..., None, None]).exp()
+        phi = (log - shift[..., None, None]).exp()
+        if self.softmax == "joint":
+            return -phi.sum((-2, -1)).log(), phi
+        return shift + self._factor(x, role) + (log_mean(omega) if self.width == 1 else 0.0), phi
 
     def _log(self, y: Tensor, omega: Tensor) -> Tensor:
         """What is particle k's own in log phi, (batch, head, time, particle)."""

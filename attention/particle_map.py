@@ -7,7 +7,7 @@ from torch import Tensor
 
 from attention.base import FeatureMap, Particles, log_mean
 from particles.arrays import flag
-from particles.features import Feature
+from particles.features import Feature, headroom
 
 
 class ParticleMap(FeatureMap):
@@ -31,6 +31,9 @@ class ParticleMap(FeatureMap):
     @property
     def signed(self) -> bool:
         return self.feature.signed
+
+    def headroom(self, dtype: torch.dtype) -> float:
+        return headroom(torch.finfo(dtype)) if self.feature.exponential else 1.0
 
     def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
         if self.feature.offset and not self.learn_offset:

@@ -21,19 +21,19 @@ def quadratic(call: Call, x: Inputs, allowed: Tensor | None, *, return_state: bo
     log_q, phi_q = call.features(x.q, "query", query)
     log_k, phi_k, values = call.keys(x.k, x.v, x.key_mask, key)
     log_weight = log_k[:, :, None] if allowed is None else log_k[:, :, None].masked_fill(~allowed, -math.inf)
-    top = log_weight.detach().amax(-1)
+    top = call.level(log_weight).amax(-1)
     top = top if x.state is None else torch.maximum(top, x.state.log_scale[..., None])
     weight, kernel = exp(log_weight, top[..., None]), phi_q @ phi_k.mT
     total = kernel @ (values * weight.mT) if allowed is None else (kernel * weight) @ values
     if x.state is not None:
         total = total + (phi_q @ _sums(x.state).to(call.dtype)) * exp(x.state.log_scale[..., None], top)[..., None]
     rows = normalised(call, total, log_q + top, _visible(x, allowed))
-    return rows, _absorbed(x, log_k, phi_k, values) if return_state else None
+    return rows, _absorbed(call, x, log_k, phi_k, values) if return_state else None
 
 
 def absorbed(call: Call, x: Inputs) -> State:
     """The state after these keys."""
-    return _absorbed(x, *call.keys(x.k, x.v, x.key_mask, None if x.positions is None else x.positions[1]))
+    return _absorbed(call, x, *call.keys(x.k, x.v, x.key_mask, None if x.positions is None else x.positions[1]))
 
 
 def joined(parts: list[Tensor]) -> Tensor:
@@ -61,8 +61,8 @@ def _visible(x: Inputs, allowed: Tensor | None) -> Tensor:
     return (seen[:, None] + (allowed & x.mask[:, None]).sum(-1))[:, None]
 
 
-def _absorbed(x: Inputs, log_k: Tensor, phi_k: Tensor, values: Tensor) -> State:
-    top = log_k.detach().amax(-1)
+def _absorbed(call: Call, x: Inputs, log_k: Tensor, phi_k: Tensor, values: Tensor) -> State:
+    top = call.level(log_k).amax(-1)
     top = top if x.state is None else torch.maximum(top, x.state.log_scale)
     sums = phi_k.mT @ (values * exp(log_k, top[..., None])[..., None])
     count = torch.zeros(x.q.shape[0], dtype=torch.int64, device=x.q.device)

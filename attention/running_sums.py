@@ -65,6 +65,21 @@ class Call(NamedTuple):
     normalise: str | None
     chunk_size: int
 
+    @property
+    def headroom(self) -> float:
+        """How far features, and the weights of keys, may exceed 1."""
+        return self.feature_map.headroom(self.dtype) if isinstance(self.feature_map, FeatureMap) else 1.0
+
+    @property
+    def least(self) -> float:
+        """The divisor that has lost its digits: a feature or a weight that underflows meets two factors of `headroom`."""
+        limit = torch.finfo(self.dtype)
+        return limit.tiny / limit.eps * self.headroom**2
+
+    def level(self, log_scale: Tensor) -> Tensor:
+        """What the sums over keys of `log_scale` are relative to, before the largest is taken: their weights are `headroom` at most."""
+        return log_scale.detach() - math.log(self.headroom)
+
     def features(self, x: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
         """(log_scale (batch, head, time), features (batch, head, time, feature)) of queries or keys."""
         where = {} if position is None else {"position": position}
@@ -160,7 +175,7 @@ def _absorb_all(call: Call, k: Tensor, v: Tensor, key_mask: Tensor | None, posit
 def _absorb(call: Call, k: Tensor, v: Tensor, key_mask: Tensor | None, position: Tensor | None, old: _Sums) -> _Sums:
     """Add keys to the sums."""
     log_scale, features, values = call.keys(k, v, key_mask, position)
-    top = torch.maximum(old.top, log_scale.detach().amax(-1))
+    top = torch.maximum(old.top, call.level(log_scale).amax(-1))
     new = features.mT @ (values * _exp(log_scale, top[..., None])[..., None])
     return _Sums(old.sums * _exp(old.top, top)[..., None, None] + new, top)
 
@@ -216,17 +231,17 @@ def _causal_block(
     log_k, phi_k, values = call.keys(k, v, key_mask, k_position)
     log_k = _chunks(log_k[..., None], chunk, -math.inf)[..., 0]
     rows, phi_k, values = (_chunks(x, chunk, 0.0) for x in (phi_q, phi_k, values))
-    before, after = _prefix(log_k, phi_k, values, old)
-    top = torch.maximum(before.top[..., None], log_k.detach().cummax(-1).values)
+    before, after = _prefix(call, log_k, phi_k, values, old)
+    top = torch.maximum(before.top[..., None], call.level(log_k).cummax(-1).values)
     total = (rows @ before.sums) * _exp(before.top[..., None], top)[..., None]
     total = total + ((rows @ phi_k.mT) * _lower(log_k, top)) @ values
     total, top = total.flatten(2, 3)[:, :, :time], top.flatten(2)[..., :time]
     return normalised(call, total, log_q + top, visible[:, None]), after
 
 
-def _prefix(log_k: Tensor, phi_k: Tensor, values: Tensor, old: _Sums) -> tuple[_Sums, _Sums]:
-    """Sums before each chunk, (batch, head, chunk, ...), and after the last. All weights are exp of something <= 0."""
-    chunk_top = log_k.detach().amax(-1)
+def _prefix(call: Call, log_k: Tensor, phi_k: Tensor, values: Tensor, old: _Sums) -> tuple[_Sums, _Sums]:
+    """Sums before each chunk, (batch, head, chunk, ...), and after the last. All weights are `headroom` at most."""
+    chunk_top = call.level(log_k).amax(-1)
     each = phi_k.mT @ (values * _exp(log_k, chunk_top[..., None])[..., None])
     tops = torch.cat((old.top[..., None], chunk_top), -1)
     running = tops.cummax(-1).values
@@ -257,11 +272,10 @@ def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) ->
     if call.normalise == "part":  # to be joined with other parts of the same rows: (numerator, denominator, log scale)
         return torch.cat((total, log_scale[..., None]), -1)
     out, by = total[..., :-1], total[..., -1:]
-    limit = torch.finfo(total.dtype)
     if call.normalise == "sum":
-        return out / by.masked_fill(by.abs() <= limit.tiny / limit.eps, math.inf)  # the square of an inverse could leave the range
+        return out / by.masked_fill(by.abs() <= call.least, math.inf)  # the square of an inverse could leave the range
     if call.normalise == "rms":
-        out = out * _inverse(out.detach().abs().amax(-1, keepdim=True), limit.tiny / limit.eps)  # a constant, so that squares stay in range
+        out = out * _inverse(out.detach().abs().amax(-1, keepdim=True), call.least)  # a constant, so that squares stay in range
         return out * _inverse(out.square().mean(-1, keepdim=True), root=True)
     out = out * log_scale.exp()[..., None]
     return out * _inverse(visible[..., None].to(out.dtype)) if call.normalise == "count" else out

@@ -28,12 +28,14 @@ class Feature:
     signed : whether a feature can be negative (then a kernel denominator can vanish).
     many_body : whether a feature depends on all particles, not only on its own (normalisation over the particles).
     offset : whether a particle is (w, b) and acts through w.x + b; b, its last coordinate, moves and repels like the others.
+    exponential : whether log phi is linear in w.x, so that `scaled` leaves room above 1 (`exponent_shift`).
     """
 
     name: ClassVar[str]
     width: ClassVar[int] = 1
     signed: ClassVar[bool] = True
     offset: bool = False
+    exponential: ClassVar[bool] = False
 
     @property
     def many_body(self) -> bool:
@@ -54,7 +56,7 @@ class Feature:
     def scaled(self, x: Num[Array, "... n dim"], omega: Num[Array, "... particle pd"]) -> tuple[Array, Array]:
         """(log_scale (..., n), bounded phi) with true features exp(log_scale)[..., None, None] * phi; never overflows.
 
-        log_scale is zero for signed features. Differentiable by torch; the scale of a positive feature is a constant there, which
+        Sizes of phi are about 1 at most, or the `headroom` of the type for `exponential` features. log_scale is zero for signed features. Differentiable by torch; the scale of a positive feature is a constant there, which
         leaves every derivative of the product right.
         """
         phi = self(x, omega)
@@ -104,6 +106,26 @@ def _flat(phi: Array) -> Array:
 
 def _pair(first: Array, second: Array) -> Array:
     return namespace(first).stack((first, second), -2)
+
+
+def headroom(kind: Any) -> float:
+    """The largest scaled feature of exponentials of a floating-point `kind` (from `finfo`): the fourth root of its largest number.
+
+    4e9 in float32: products of two and of a weight as large, and long sums of those, stay in range.
+    """
+    return float(kind.max) ** 0.25
+
+
+def exponent_shift(top: Array) -> Array:
+    """What to subtract from exponents whose largest is `top`, so that exp neither overflows nor underflows before it must.
+
+    Exponents near 0 are left as they are, which costs no digits. Larger ones end at log `headroom` rather than at 0: the product of two
+    features can then fall by that much more (22 for each, in float32) before it is lost. Beyond 0.1/eps the difference has no digits for
+    that: they end at 0.
+    """
+    xp = namespace(top)
+    kind = xp.finfo(top.dtype)
+    return xp.where(abs(top) < 0.1 / kind.eps, top - xp.clip(abs(top), None, math.log(headroom(kind))), top)
 
 
 def _cosine(z: Array) -> Array:
@@ -208,13 +230,14 @@ class _Positive(Feature):
         raise NotImplementedError
 
     def _scaled(self, x: Array, log: Array) -> tuple[Array, Array]:
-        """(log_scale (..., n), exp(log) with largest entry 1), without torch's history in the scale unless it normalises."""
+        """(log_scale (..., n), exp(log - shift)), without torch's history in the scale unless it normalises."""
         xp = namespace(log)
         top = xp.amax(log.detach() if is_torch(log) else log, axis=-1)
-        phi = xp.exp(log - top[..., None])
+        shift = exponent_shift(top) if self.exponential else top
+        phi = xp.exp(log - shift[..., None])
         if self.renormalise:
             return 0.5 * math.log(log.shape[-1]) - xp.log(phi.sum(-1)), phi
-        return top + self._offset(x), phi
+        return shift + self._offset(x), phi
 
     def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
         scale, phi = self._scaled(x, self._log(self._phase(x, omega)))
@@ -244,6 +267,7 @@ class PositiveExponential(_Positive):
     """exp(w.x - |x|^2/2): unbiased for exp(x.x') when w ~ N(0, I) (FAVOR+; Choromanski et al. 2021, Lemma 1)."""
 
     name: ClassVar[str] = "positive"
+    exponential: ClassVar[bool] = True
 
     def _offset(self, x: Array) -> Array:
         return -0.5 * (x * x).sum(-1)
@@ -265,6 +289,7 @@ class HyperbolicPair(Feature):
     name: ClassVar[str] = "hyperbolic"
     width: ClassVar[int] = 2
     signed: ClassVar[bool] = False
+    exponential: ClassVar[bool] = True
 
     def __call__(self, x: Array, omega: Array) -> Array:
         scale, phi = self.scaled(x, omega)
@@ -273,9 +298,9 @@ class HyperbolicPair(Feature):
     def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
         z = self._phase(x, omega)
         xp = namespace(z)
-        top = xp.amax(abs(z.detach() if is_torch(z) else z), axis=-1)
-        phi = _pair(xp.exp(z - top[..., None]), xp.exp(-z - top[..., None]))
-        return top - 0.5 * (x * x).sum(-1) - 0.5 * math.log(2), phi
+        shift = exponent_shift(xp.amax(abs(z.detach() if is_torch(z) else z), axis=-1))
+        phi = _pair(xp.exp(z - shift[..., None]), xp.exp(-z - shift[..., None]))
+        return shift - 0.5 * (x * x).sum(-1) - 0.5 * math.log(2), phi
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
         phi = self(x, omega)
@@ -398,6 +423,7 @@ class SoftmaxFeatures(_Positive):
     """sqrt(M) softmax over the M particles of w.x/temperature (Coulomb paper, App. D "softmaxfeat")."""
 
     name: ClassVar[str] = "softmax"
+    exponential: ClassVar[bool] = True
     temperature: float = 1.0
 
     def __post_init__(self) -> None:

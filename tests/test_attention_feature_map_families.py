@@ -157,7 +157,7 @@ def test_every_parameter_learns(name):
 
 
 @pytest.mark.parametrize("name", MAP_NAMES)
-@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-3, 1.0, 1e2, 1e6])
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1.0, 1e2, 1e4, 1e6, 1e9])
 def test_bounded_and_finite_with_finite_gradients_at_any_size_of_input(name, size):
     """log_scale alone may grow; a token of zeros is one among others."""
     fm = made(name).float().release()
@@ -168,8 +168,8 @@ def test_bounded_and_finite_with_finite_gradients_at_any_size_of_input(name, siz
         log_scale, features = fm(x, role=role, position=where(fm, x))
         assert log_scale.isfinite().all()
         assert features.isfinite().all()
-        assert features.abs().max() <= 1.01 + 2**0.5
-        gradients = torch.autograd.grad(features.sum() + 1e-12 * log_scale.sum(), (x, fm.omega), allow_unused=True)
+        assert features.abs().max() <= 1.4143 * fm.headroom(torch.float32)
+        gradients = torch.autograd.grad(1e-12 * (features.sum() + log_scale.sum()), (x, fm.omega), allow_unused=True)
         assert all(gradient is None or gradient.isfinite().all() for gradient in gradients)
 
 
@@ -186,10 +186,29 @@ def test_float32_keeps_the_digits_that_the_exponent_leaves(name, size):
         exponent = 1 + 5 * x.double().square().sum(-1) + 5 * x.double().norm(dim=-1) * wide.omega.detach().norm(dim=-1).max()
         if name == "polaformer":
             exponent = exponent + 5 * x.double().abs().log().abs().amax(-1)
-        found = features.double() * (scale.double() - exact_scale).exp()[..., None]
+        exact = exact * (exact_scale - scale.double()).exp()[..., None]
         bound = 10 * torch.finfo(torch.float32).eps * exponent[..., None]
-        relative = not fm.signed and name not in ("cos2", "favor-hyperbolic")  # those have zeros, or lose digits to the larger of a pair
-        assert ((found - exact).abs() <= bound * (exact if relative else 1) + 1e-37).all()
+        size = exact.abs().amax(-1, keepdim=True) if fm.signed or name == "cos2" else exact  # waves have zeros
+        assert ((features - exact).abs() <= bound * size + 1e-37).all()
+
+
+POSITIVE = [name for name in MAP_NAMES if not MAPS[name].signed]
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_products_of_features_of_large_inputs_keep_their_digits_in_float32(name):
+    """N(0, 100 I) queries and keys of dim 64: kernels lie up to e^150 below the product of the features' maxima."""
+    width = MAPS[name].width
+    n = 64 * width if MAPS[name].square else 128
+    fm = feature_map(name, dim=64, n_features=n, heads=2, generator=torch.Generator().manual_seed(0))
+    q, k = (10 * 64**-0.25 * points(1, 2, 100, 64, seed=seed).float() for seed in (1, 2))
+
+    def log_kernel(fm: FeatureMap, q: Tensor, k: Tensor) -> Tensor:
+        (a, phi), (b, psi) = fm(q, position=where(fm, q)), fm(k, role="key", position=where(fm, k))
+        return (phi @ psi.mT).log() + a[..., :, None] + b[..., None, :]
+
+    found, exact = log_kernel(fm, q, k), log_kernel(copy.deepcopy(fm).double(), q.double(), k.double())
+    assert (found - exact)[exact > -math.inf].abs().quantile(0.99) < 2e-4
 
 
 @pytest.mark.parametrize("name", MAP_NAMES)
