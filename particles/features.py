@@ -56,8 +56,9 @@ class Feature:
     def scaled(self, x: Num[Array, "... n dim"], omega: Num[Array, "... particle pd"]) -> tuple[Array, Array]:
         """(log_scale (..., n), bounded phi) with true features exp(log_scale)[..., None, None] * phi; never overflows.
 
-        Sizes of phi are about 1 at most, or the `headroom` of the type for `exponential` features. log_scale is zero for signed features. Differentiable by torch; the scale of a positive feature is a constant there, which
-        leaves every derivative of the product right.
+        Sizes of phi are about 1 at most, or the `headroom` of the type for `exponential` features. log_scale is zero for signed
+        features. Differentiable by torch; the scale of a positive feature is a constant there, which leaves every derivative of the
+        product right.
         """
         phi = self(x, omega)
         return namespace(phi).zeros_like(phi[..., 0, 0]), phi
