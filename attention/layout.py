@@ -104,7 +104,7 @@ def packed(attend: Attend, x: Inputs, ends: list[int]) -> tuple[Tensor, Any]:
         rows.append(out.transpose(0, 1)[:, inside])
         tokens.append(index[inside])
         states.append(state)
-    state = None if states[0] is None else _stacked(states, list(batches.values()))
+    state = None if any(state is None for state in states) else _stacked(states, list(batches.values()))
     return torch.cat(rows, 1)[None, :, torch.cat(tokens).argsort()], state
 
 

@@ -8,7 +8,6 @@ features of such a kernel see rotated vectors that their particles were not turn
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from attention.feature_map import described
@@ -16,14 +15,14 @@ from particles.arrays import count, flag, positive
 
 
 def rotary(
-    x: Float[Tensor, "batch head time dim"],
-    position: Int[Tensor, "*batch time"],
+    x: Tensor,
+    position: Tensor,
     base: float = 10_000.0,
     *,
     rotated: int | None = None,
     interleaved: bool = False,
-) -> Float[Tensor, "batch head time dim"]:
-    """x turned by its position, in x's type; angles and the product are float32 at least.
+) -> Tensor:
+    """x (batch, head, time, dim) turned by its position, in x's type; angles and the product are float32 at least.
 
     Parameters
     ----------

@@ -10,50 +10,16 @@ import torch
 
 from attention import State, feature_map, kernel_attention, running_sums
 from attention.naive import naive_attention
+from tests.attention_inputs import DIM, DOUBLE, HEADS, VALUE, assert_same, gradients, inputs, made, padding
 
-NAMES = ["favor", "softplus", "porf-softplus", "softmaxfeat", "fourier", "phase", "elu"]
-HEADS, DIM, VALUE = 3, 5, 7
-DOUBLE = torch.float64
-
-
-def made(name: str = "favor", *, dim: int = DIM, n_features: int = 6, heads: int = HEADS, dtype=DOUBLE, **options):
-    generator = torch.Generator().manual_seed(1)
-    return feature_map(name, dim=dim, n_features=n_features, heads=heads, generator=generator, **options).to(dtype)
-
-
-def inputs(n_queries: int, n_keys: int | None = None, *, batch: int = 2, heads: int = HEADS, dim: int = DIM, seed: int = 0, dtype=DOUBLE):
-    """q, k (batch, head, time, dim) and v (batch, head, time, VALUE), leaves that want gradients."""
-    generator = torch.Generator().manual_seed(seed)
-    n_keys = n_queries if n_keys is None else n_keys
-    shapes = ((n_queries, dim), (n_keys, dim), (n_keys, VALUE))
-    drawn = [torch.randn(batch, heads, *shape, generator=generator, dtype=DOUBLE).to(dtype) for shape in shapes]
-    return [x.requires_grad_() for x in drawn]
-
-
-def padding(n_keys: int, batch: int = 2) -> torch.Tensor:
-    """A mask with holes that leaves each sequence something."""
-    mask = torch.rand(batch, n_keys, generator=torch.Generator().manual_seed(7)) > 0.3
-    mask[:, 0] = True
-    return mask
-
-
-def gradients(out: torch.Tensor, wanted: list[torch.Tensor], seed: int = 3) -> list[torch.Tensor]:
-    cotangent = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE).to(out.dtype)
-    return list(torch.autograd.grad((out * cotangent).sum(), wanted, retain_graph=True))
-
-
-def assert_same(fast: torch.Tensor, slow: torch.Tensor, wanted: list[torch.Tensor], rtol: float = 1e-9) -> None:
-    """Outputs and all gradients agree relative to their largest entry."""
-    for a, b in zip([fast, *gradients(fast, wanted)], [slow, *gradients(slow, wanted)], strict=True):
-        assert torch.isfinite(a).all()
-        torch.testing.assert_close(a, b.to(a.dtype), rtol=rtol, atol=rtol * max(float(b.detach().abs().max()), 1e-3))
+NAMES = ["favor", "softmaxfeat", "fourier"]
 
 
 # The definition
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 500])
+@pytest.mark.parametrize("n", [1, 2, 63, 64, 65, 500, 600])
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_equals_the_quadratic_form_with_all_gradients(name, n, is_causal):
     fm, x = made(name), inputs(n)
@@ -100,7 +66,7 @@ def test_causal_is_aligned_bottom_right(n_queries, n_keys):
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("n", [1025, 1334])
+@pytest.mark.parametrize("n", [1025])
 def test_recomputed_features_give_the_same_gradients(monkeypatch, n, is_causal):
     fm, x = made("porf-softplus"), inputs(n, batch=1)
     mask = padding(n, batch=1)
@@ -111,17 +77,6 @@ def test_recomputed_features_give_the_same_gradients(monkeypatch, n, is_causal):
     assert_same(recomputed, naive_attention(*x, fm, is_causal=is_causal, key_mask=mask), [*x, fm.omega])
     for a, b in zip(gradients(stored, [*x, fm.omega]), gradients(recomputed, [*x, fm.omega])):
         assert torch.equal(a, b)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_gradcheck(name, is_causal):
-    fm, (q, k, v), mask = made(name, n_features=4, heads=1, dim=2), inputs(5, batch=1, heads=1, dim=2), padding(5, batch=1)
-
-    def attend(q, k, v, _):  # gradcheck moves fm.omega itself
-        return kernel_attention(q, k, v, fm, is_causal=is_causal, key_mask=mask, chunk_size=2)
-
-    assert torch.autograd.gradcheck(attend, (q, k, v[..., :2].detach().requires_grad_(), fm.omega))
 
 
 @pytest.mark.parametrize("chunk_size", [1, 7, 64, 128, 1000])
@@ -184,44 +139,7 @@ def test_a_query_that_is_not_finite_is_seen_only_in_its_own_row():
     assert out.isnan().sum() == HEADS * VALUE
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("normalise", ["sum", "rms", "count", None])
-def test_rows_without_keys_are_zero_with_finite_gradients(name, is_causal, normalise):
-    fm, x = made(name), inputs(9)
-    mask = torch.ones(2, 9, dtype=torch.bool)
-    mask[0] = False
-    mask[1, :4] = False
-    out = kernel_attention(*x, fm, is_causal=is_causal, key_mask=mask, normalise=normalise)
-    assert out[0].eq(0).all()
-    assert out[1, :, :4].eq(0).all() == is_causal
-    assert all(torch.isfinite(g).all() for g in gradients(out, [*x, fm.omega]))
-    assert gradients(out, x)[0][0].eq(0).all()
-
-
-@pytest.mark.parametrize(
-    "mask", [torch.ones(2, 1, 9, 9) > 0, torch.ones(9, 9) > 0, torch.ones(2, 9), torch.ones(2, 8) > 0, torch.ones(9) > 0]
-)
-def test_masks_that_cannot_be_honoured_are_refused(mask):
-    with pytest.raises(ValueError, match="key_mask must be bool"):
-        kernel_attention(*inputs(9), made(), key_mask=mask)
-
-
 # Causality
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("n", [64, 700])
-def test_the_future_changes_no_earlier_output_bitwise(name, n):
-    """Also when later keys are so large that a maximum over all keys would make every earlier row underflow."""
-    fm, (q, k, v) = made(name, dtype=torch.float32), inputs(n, dtype=torch.float32)
-    before = kernel_attention(q, k, v, fm, is_causal=True)
-    for size in (4.0, 100.0):
-        later = (torch.arange(n) > 31)[:, None]
-        noise = [size * x.detach() for x in inputs(n, seed=9, dtype=torch.float32)]
-        after = kernel_attention(q, torch.where(later, noise[1], k), torch.where(later, noise[2], v), fm, is_causal=True)
-        assert torch.equal(before[:, :, :32], after[:, :, :32])
-        assert not torch.equal(before[:, :, 32:], after[:, :, 32:])
 
 
 def test_early_rows_survive_a_later_key_of_huge_scale_in_their_chunk():
@@ -235,18 +153,10 @@ def test_early_rows_survive_a_later_key_of_huge_scale_in_their_chunk():
     assert out.abs().amin(-1).min() > 0
 
 
-@pytest.mark.parametrize("name", ["favor", "softmaxfeat", "fourier"])
-def test_a_prefix_of_a_long_run_is_the_short_run(name):
-    fm, x = made(name), inputs(140)
-    whole = kernel_attention(*x, fm, is_causal=True)
-    for t in (1, 2, 16, 63, 64, 65, 128, 139):
-        torch.testing.assert_close(kernel_attention(*(y[:, :, :t] for y in x), fm, is_causal=True), whole[:, :, :t], rtol=1e-9, atol=1e-11)
-
-
 # State
 
 
-@pytest.mark.parametrize("name", ["favor", "softplus", "fourier"])
+@pytest.mark.parametrize("name", ["favor", "fourier"])
 @pytest.mark.parametrize("normalise", ["default", "count", None])
 def test_every_split_gives_the_same_outputs_state_and_gradients(name, normalise):
     fm, x, mask = made(name), inputs(5), padding(5)
@@ -323,54 +233,16 @@ def test_a_state_of_another_shape_is_refused():
 # Identities
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("fourier", "phase")])
-@pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("n", [1, 5, 64, 100, 1334])
-def test_ones_stay_ones(name, is_causal, n):
-    q, k, v = inputs(n)
-    out = kernel_attention(q, k, torch.ones_like(v), made(name), is_causal=is_causal, key_mask=padding(n), normalise="sum")
-    torch.testing.assert_close(out, torch.ones_like(out), rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_rms_output_has_unit_size(is_causal):
     out = kernel_attention(*inputs(70), made("fourier"), is_causal=is_causal)
     torch.testing.assert_close(out.square().mean(-1), torch.ones(2, HEADS, 70, dtype=DOUBLE), rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_order_of_keys_and_batch_neighbours_do_not_matter(name):
-    fm, (q, k, v), mask = made(name), inputs(40), padding(40)
-    out = kernel_attention(q, k, v, fm, key_mask=mask)
-    order = torch.randperm(40, generator=torch.Generator().manual_seed(2))
-    shuffled = kernel_attention(q, k[:, :, order], v[:, :, order], fm, key_mask=mask[:, order])
-    torch.testing.assert_close(shuffled, out, rtol=1e-10, atol=1e-12)
-    for is_causal in (False, True):
-        both = kernel_attention(q, k, v, fm, key_mask=mask, is_causal=is_causal)
-        for b in range(2):
-            alone = kernel_attention(*(t[b : b + 1] for t in (q, k, v)), fm, key_mask=mask[b : b + 1], is_causal=is_causal)
-            torch.testing.assert_close(alone, both[b : b + 1], rtol=1e-12, atol=1e-14)
-
-
-def test_evaluation_is_deterministic():
-    fm, x = made().eval(), inputs(30)
-    assert torch.equal(kernel_attention(*x, fm), kernel_attention(*x, fm))
-
-
 def test_heads_may_share_one_set_of_particles():
     shared, x = made(heads=1), inputs(20)
     each = made(heads=HEADS, omega=shared.omega.detach()[0])
     torch.testing.assert_close(kernel_attention(*x, shared), kernel_attention(*x, each), rtol=1e-13, atol=1e-15)
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_strides_do_not_matter(is_causal):
-    fm, x = made(), inputs(70)
-    expected = kernel_attention(*x, fm, is_causal=is_causal)
-    odd = [t.detach().transpose(1, 2).contiguous().transpose(1, 2) for t in x]
-    odd[1] = torch.stack((odd[1], odd[1]), -1).flatten(-2)[..., ::2]
-    odd[2] = odd[2].flip(2).contiguous().flip(2).transpose(2, 3).contiguous().transpose(2, 3)
-    torch.testing.assert_close(kernel_attention(*odd, fm, is_causal=is_causal), expected.detach(), rtol=1e-13, atol=1e-14)
 
 
 # Numbers
@@ -393,17 +265,6 @@ def test_types(name, dtype, rtol, is_causal):
     slow = naive_attention(*exact, double, **options)
     for a, b in zip([out, *grads], [slow, *gradients(slow, [*exact, double.omega])]):
         assert (a.double() - b).norm() < rtol * b.norm()
-
-
-@pytest.mark.parametrize("n", [4096, 65536])
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_long_half_precision_sums_stay_finite(n, is_causal):
-    q, k, v = (t.detach().half() for t in inputs(n, batch=1, heads=1))
-    k = torch.full_like(k, 4.0)
-    out = kernel_attention(q, k, v, made("elu", heads=1, renormalise=False, dtype=torch.float32), is_causal=is_causal)
-    expected = v.double().cumsum(2) / torch.arange(1, n + 1)[:, None] if is_causal else v.double().mean(2, keepdim=True).expand_as(v)
-    assert torch.isfinite(out).all()
-    assert (out.double() - expected).norm() < 5e-3 * expected.norm()
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -469,67 +330,6 @@ def test_underflow_is_zero_with_finite_gradients():
             grads = torch.autograd.grad(out.sum(), [*x, fm.omega])
             assert all(torch.isfinite(g).all() for g in grads)
             assert dtype == DOUBLE or all(g.eq(0).all() for g in grads)
-
-
-@pytest.mark.parametrize("name", ["elu", "softplus", "favor", "softmaxfeat"])
-def test_a_single_token_returns_its_value_however_small_its_features(name):
-    """elu(-8) + 1 is 0 in bfloat16; here the output is v and the gradient of q and k is 0."""
-    fm = made(name, heads=1, dim=1, n_features=1, omega=torch.ones(1, 1), dtype=torch.float32)
-    for value in (-8.0, -300.0):
-        q, k = (torch.full((1, 1, 1, 1), value, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
-        v = torch.full((1, 1, 1, 2), 0.5, dtype=torch.bfloat16, requires_grad=True)
-        out = kernel_attention(q, k, v, fm)
-        out.sum().backward()
-        assert out.eq(0.5).all()
-        assert q.grad.abs().max() < 1e-6
-        assert k.grad.abs().max() < 1e-6
-
-
-class _Relu(torch.nn.Module):
-    """Generalised relu features, which can all be 0."""
-
-    signed, feature_dim = False, 4
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.omega = torch.nn.Parameter(torch.ones(1, 4, DIM))
-
-    def forward(self, x, *, role):
-        return x.new_zeros(x.shape[:-1]), torch.relu(x @ self.omega.mT)
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_a_map_whose_features_are_all_zero_gives_zero(is_causal):
-    q, k, v = inputs(9)
-    k = -k.detach().abs().requires_grad_()
-    fm = _Relu().double()
-    out = kernel_attention(q, k, v, fm, is_causal=is_causal)
-    assert out.eq(0).all()
-    assert all(torch.isfinite(g).all() for g in gradients(out, [q, k, v, fm.omega]))
-
-
-@pytest.mark.parametrize("size", [1e-3, 1.0, 2.0, 100.0])
-def test_signed_maps_stay_bounded(size):
-    """cos/sin sums are negative for many rows at q, k ~ N(0, I) and larger; the rms rule keeps each output row at size 1."""
-    fm = made("fourier", dim=32, n_features=64, dtype=torch.float32)
-    q, k, v = (t.detach() for t in inputs(256, dim=32, dtype=torch.float32))
-    if size == 2.0:
-        _, features = zip(*(fm(t * size * 32**-0.25, role="key") for t in (q, k)))
-        assert ((features[0] @ features[1].mT).sum(-1) < 0).float().mean() > 0.2  # the difficulty is there
-    for is_causal in (False, True):
-        out = kernel_attention(size * q, size * k, v, fm, is_causal=is_causal)
-        torch.testing.assert_close(out.square().mean(-1), torch.ones(2, HEADS, 256), rtol=1e-5, atol=0)
-
-
-def test_causal_gradient_with_keys_of_falling_size():
-    """Prefix sums are kept, not rebuilt by subtraction in the backward pass."""
-    fm, (q, k, v) = made("softplus", heads=1, renormalise=False, dtype=torch.float32), inputs(3000, batch=1, heads=1)
-    k = (k.detach() * torch.logspace(3, 0, 3000, dtype=DOUBLE)[:, None]).requires_grad_()
-    single = [t.detach().float().requires_grad_() for t in (q, k, v)]
-    got = gradients(kernel_attention(*single, fm, is_causal=True), single)
-    expected = gradients(naive_attention(q, k, v, fm.double(), is_causal=True), [q, k, v])
-    for a, b in zip(got, expected):
-        assert (a - b).norm() < 1e-3 * b.norm()
 
 
 # Use
