@@ -244,18 +244,19 @@ def _growth(a: Tensor) -> float:
 
 
 def _residual(a: Tensor, ax: Tensor, largest: Tensor) -> Tensor:
-    """|A X A - A|_F / |A|_2, (matrix,)."""
-    return (ax @ a - a).flatten(1).norm(dim=1) / largest.masked_fill(largest == 0, 1.0)
+    """|A X A - A|_F / largest, (matrix,); 0 for a zero matrix."""
+    return ((ax @ a - a) / largest.masked_fill(largest == 0, 1.0)[:, None, None]).flatten(1).norm(dim=1)
 
 
 def _largest(a: Tensor) -> Tensor:
     """A lower bound of |A|_2, (matrix,): three power steps from the longest row, and so at least its length."""
+    size = a.abs().amax((1, 2))
+    a = a / size.masked_fill(size == 0, 1.0)[:, None, None]  # squares stay in range
     longest = a.norm(dim=-1).argmax(-1)
     v = a.gather(1, longest[:, None, None].expand(-1, 1, a.shape[-1])).mT
     for _ in range(3):
-        v = torch.nn.functional.normalize(v, dim=1)
-        v = a.mT @ (a @ v)
-    return (a @ torch.nn.functional.normalize(v, dim=1)).norm(dim=1)[:, 0]
+        v = a.mT @ (a @ torch.nn.functional.normalize(v, dim=1))
+    return size * (a @ torch.nn.functional.normalize(v, dim=1)).norm(dim=1)[:, 0]
 
 
 def _minus(product: Tensor) -> Tensor:
