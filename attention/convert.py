@@ -27,6 +27,7 @@ from attention.seeds import derived_seed, seed_from
 from attention.starts import attended, centres, changed_moments, proposal, union
 from particles.arrays import count, positive
 
+_SCORED = 4  # draws are compared on every fourth batch
 FITS = ("proposal", "kmeans", "nystrom", None)
 _PROJECTIONS = (("query", "key"), ("q_lin", "k_lin"), ("q_proj", "k_proj"))
 
@@ -38,6 +39,7 @@ def convert(
     feature_map: str = "exponential",
     n_features: int = 64,
     fit: str | None = "proposal",
+    n_draws: int = 1,
     invariance: str | None = "iso",
     layers: Iterable[int] | None = None,
     error_threshold: float | None = None,
@@ -56,6 +58,7 @@ def convert(
     feature_map, n_features, options : of `attention.feature_map`, one map for every layer with own particles for every head.
     fit : "proposal", the optimal Gaussian proposal, or "kmeans", centres of attended q + k, both for "exponential"; "nystrom", landmarks
         and Jensen's floor (feature_map is not used and must be left as it is); None, the map's own first draw.
+    n_draws : of the proposal; each head keeps the one with the least divergence on a quarter of `batches`. Draws differ by a tenth.
     invariance : "iso", means of the corpus; "sent", the mean key of each sequence, not for causal models; None.
     layers : those that are converted, all by default.
     error_threshold : heads with a larger output error on `held_out` stay softmax.
@@ -111,6 +114,7 @@ def layer_kernel(
     feature_map: str = "exponential",
     n_features: int = 64,
     fit: str | None = "proposal",
+    n_draws: int = 1,
     invariance: str | None = "iso",
     rng: int | np.random.Generator | torch.Generator,
     **options: Any,
@@ -120,11 +124,13 @@ def layer_kernel(
         raise ValueError(f"fit must be 'proposal' or 'kmeans' (for 'exponential'), 'nystrom' or None, got {fit!r} for {feature_map!r}")
     if fit == "nystrom" and (feature_map != "exponential" or options):
         raise ValueError(f"fit 'nystrom' is its own feature_map and takes no options, got {feature_map!r} and {options}")
+    if count(n_draws, "n_draws") > 1 and fit != "proposal":
+        raise ValueError(f"n_draws belongs to fit 'proposal', got {n_draws} for {fit!r}")
     generator = torch.Generator(layer[0].q.device).manual_seed(seed_from(rng))
     before, n_features = best_invariance(layer, invariance), count(n_features, "n_features")
     if fit == "nystrom":
         return _nystrom(layer, before, n_features, generator)
-    made = _started(layer, before, feature_map, n_features, fit, generator, options)
+    made = _started(layer, before, feature_map, n_features, fit, n_draws, generator, options)
     return LayerKernel(made, normalise="sum", preprocess=before)
 
 
@@ -147,6 +153,7 @@ def _started(
     name: str,
     n_features: int,
     fit: str | None,
+    n_draws: int,
     generator: torch.Generator,
     options: dict[str, Any],
 ) -> FeatureMap:
@@ -162,14 +169,37 @@ def _started(
     if fit is None:
         return build(name, **how).to(q.device)
     if fit == "proposal":
-        omega, log_weight = proposal(changed_moments(layer, before), n_features, generator)
+        omega, log_weight = _best_proposal(layer, before, n_features, generator, n_draws)
     else:
         omega = centres(attended(layer, before, generator), n_features, generator)
         log_weight = -0.5 * omega.square().sum(-1)
-    made = build(name, **how).load_omega(omega.to(q.dtype)).to(q.device)
+    return _weighted(build(name, **how).to(q.device), omega, log_weight)
+
+
+def _weighted(made: FeatureMap, omega: Tensor, log_weight: Tensor) -> FeatureMap:
+    """An exponential map with these particles and log importance weights, half of them on each side; a common factor cancels."""
     with torch.no_grad():
-        made.get_parameter("bias").copy_(0.5 * (log_weight - log_weight.mean(-1, keepdim=True)))  # a common factor cancels
-    return made
+        made.get_parameter("bias").copy_(0.5 * (log_weight - log_weight.mean(-1, keepdim=True)))
+    return made.load_omega(omega.to(made.omega))
+
+
+def _best_proposal(
+    layer: list[Activations], before: Invariance | None, n_features: int, generator: torch.Generator, n_draws: int
+) -> tuple[Tensor, Tensor]:
+    """Particles and log weights of the optimal proposal: for each head those of the draw with the least divergence on a few batches."""
+    found = changed_moments(layer, before)
+    omega, log_weight = (torch.stack(parts) for parts in zip(*(proposal(found, n_features, generator) for _ in range(n_draws))))
+    if n_draws == 1:
+        return omega[0], log_weight[0]
+    heads, dim = found.query_mean.shape
+    made = build("exponential", dim=dim, heads=heads, n_features=n_features, shared=True, dtype=layer[0].q.dtype).to(layer[0].q.device)
+    kernel = LayerKernel(made, normalise="sum", preprocess=before)
+    scores = []
+    for draw in range(n_draws):
+        _weighted(made, omega[draw], log_weight[draw])
+        scores.append(attention_errors(kernel, layer[::_SCORED])["kl"])
+    best, head = torch.stack(scores).argmin(0), torch.arange(heads, device=omega.device)
+    return omega[best, head], log_weight[best, head]
 
 
 def best_invariance(layer: list[Activations], mode: str | None) -> Invariance | None:

@@ -149,7 +149,9 @@ def rows_loss(kernel: LayerKernel, seen: Activations) -> Tensor:
         log_p, target = log_rows(kernel, seen)
         return _mean(divergence(target, log_p, visible(seen)), seen)
     rows = kernel_rows(kernel, seen)
-    return _mean((rows.weights - rows.softmax.exp()).square().sum(-1) + (_LEAST - rows.share).clamp(min=0).square() / _LEAST**2, seen)
+    safe = rows.weights * (rows.share / rows.share.clamp(min=_LEAST))[..., None]  # divided by max(sum K, .2 sum |K|): bounded by 5
+    short = (1 - rows.share / _LEAST).clamp(min=0)
+    return _mean((safe - rows.softmax.exp()).square().sum(-1) + short.square(), seen)
 
 
 def outputs_loss(kernel: LayerKernel, seen: Activations) -> Tensor:

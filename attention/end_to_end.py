@@ -31,7 +31,7 @@ def end_to_end(student: nn.Module, teacher: nn.Module, batches: list[Mapping[str
     rest = range(len(losses), n_steps)
     for number in order(len(batches), bar(rest, progress), settings["seed"]):
         cosine, hidden = distances(student, teacher, batches[number])
-        losses.append([float(cosine), float(hidden)])
+        losses.append([cosine.item(), hidden.item()])
         step(optimiser, schedule, cosine + hidden)
         if len(losses) % SAVE_EVERY == 0 or len(losses) == n_steps:
             parts = {"student": student.state_dict(), "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict()}

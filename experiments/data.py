@@ -289,7 +289,7 @@ def _choose_files(files: Sequence[Path]) -> dict[str, Path]:
 
 def _read(path: Path, split_column: bool = False) -> dict[str, Texts]:
     """One table -> {part: (texts, labels)}; the part is WHOLE without a ``split`` column (or when it isn't asked for)."""
-    rows = _rows(path)
+    rows = read_table(path)
     header = set(rows[0])
     columns = next((names for names in TEXT_COLUMNS if header.issuperset(names)), None)
     if "label" not in header or columns is None:
@@ -309,7 +309,7 @@ def _read(path: Path, split_column: bool = False) -> dict[str, Texts]:
     return parts
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of a tab-separated, unquoted table; ValueError names the file and the line that has too few or too many fields."""
     content = path.read_bytes()
     try:
