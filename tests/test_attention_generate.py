@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from attention.feature_map import MAPS
 from attention.generate import chosen
 from attention.model import KeyValues, ModelConfig, Transformer
 
@@ -32,9 +33,10 @@ def test_greedy_tokens_are_those_of_full_evaluation(attention, changes):
     assert torch.equal(model.generate(prompts(), 20), by_full_evaluation(model, prompts(), 20))
 
 
-@pytest.mark.parametrize("attention", LAYERS)
+@pytest.mark.parametrize("attention", [*MAPS, "softmax", ("softmax", "hedgehog")])
 def test_logits_of_single_steps_are_those_of_full_evaluation_to_rounding(attention):
-    model, tokens = language(attention), prompts(3, 30)
+    wide = {"cosformer": 16, "polaformer": 16}.get(attention, 8)  # two features for each of the head's 8 dimensions
+    model, tokens = language(attention, n_features=wide), prompts(3, 30)
     ones = torch.ones_like(tokens, dtype=torch.bool)
     expected = model({"tokens": tokens, "key_mask": ones})
     logits, memory = model({"tokens": tokens[:, :7], "key_mask": ones[:, :7]}, return_memory=True)
