@@ -15,6 +15,7 @@ EXPERIMENTS = {
     "matching": "the learned kernel inside attention, on in-context matching",
     "recall": "multi-query associative recall: what sign, normaliser and learned particles of a feature map are worth",
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
+    "conversion": "a pretrained sentence encoder with kernels in the place of softmax",
     "coulomb_synthetic": "the Coulomb paper's synthetic benchmark: every kernel method under label noise, budgets and run time",
 }
 HELP = ("-h", "--help", "help")

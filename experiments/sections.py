@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from experiments import coulomb_tables, kernel_claims, plots
+from experiments import conversion_tables, coulomb_tables, kernel_claims, plots
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, signed, spread, verdict
 
@@ -242,6 +242,7 @@ SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {
     "matching": matching,
     "recall": kernel_claims.recall_section,
     "classify": classify,
+    "conversion": conversion_tables.section,
     "coulomb_synthetic": coulomb_tables.section,
 }
 FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
@@ -254,5 +255,6 @@ FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "matching": _matching_figures,
     "recall": lambda ds: {"recall.png": plots.figure_accuracy(ds.expand_dims(task=["recall"]), chance=[1 / 16])},
     "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},
+    "conversion": lambda ds: {"conversion.png": conversion_tables.figure(ds)},
     "coulomb_synthetic": lambda ds: {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)},
 }
