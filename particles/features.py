@@ -129,6 +129,29 @@ def exponent_shift(top: Array) -> Array:
     return xp.where(abs(top) < 0.1 / kind.eps, top - xp.clip(abs(top), None, math.log(headroom(kind))), top)
 
 
+def _over(z: Array, temperature: float) -> Array:
+    return z if temperature == 1 else z / temperature
+
+
+def _top(z: Array) -> Array:
+    """The largest over the last axis, without torch's history."""
+    return namespace(z).amax(z.detach() if is_torch(z) else z, axis=-1)
+
+
+def _exponential(z: Array) -> tuple[Array, Array]:
+    """(shift (..., n), exp(z - shift))."""
+    shift = exponent_shift(_top(z))
+    return shift, namespace(z).exp(z - shift[..., None])
+
+
+def _softplus(z: Array) -> Array:
+    """log(1 + exp z) to the last digit."""
+    if is_torch(z):
+        return namespace(z).nn.functional.softplus(z, threshold=40.0)  # beyond, it is z to double precision
+    xp = namespace(z)
+    return xp.clip(z, 0, None) + xp.log1p(xp.exp(-abs(z)))
+
+
 def _cosine(z: Array) -> Array:
     return z.cos() if is_torch(z) else sincos(z)[1]
 
@@ -207,9 +230,10 @@ class NonstationaryPair(Feature):
 
 
 class _Positive(Feature):
-    """A positive feature given by its logarithm as a function of z = w.x (+ b), optionally normalised over the particles.
+    """A positive feature of z = w.x (+ b), optionally normalised over the particles.
 
-    Logarithms keep relative accuracy where the feature itself would underflow, so a normalised feature is right for any x.
+    It is computed relative to the largest of a point, so that it keeps its digits where the feature itself would underflow, and a
+    normalised feature is right for any x.
     """
 
     signed: ClassVar[bool] = False
@@ -223,42 +247,38 @@ class _Positive(Feature):
         """A part of log phi that is the same for all particles, (..., n)."""
         return 0.0
 
-    def _log(self, z: Array) -> Array:
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        """(scale (..., n), phi) with features exp(scale) phi, the scale without torch's history."""
         raise NotImplementedError
 
-    def _slope(self, z: Array, log: Array) -> Array:
+    def _slope(self, z: Array) -> Array:
         """d log phi / dz."""
         raise NotImplementedError
 
-    def _scaled(self, x: Array, log: Array) -> tuple[Array, Array]:
-        """(log_scale (..., n), exp(log - shift)), without torch's history in the scale unless it normalises."""
-        xp = namespace(log)
-        top = xp.amax(log.detach() if is_torch(log) else log, axis=-1)
-        shift = exponent_shift(top) if self.exponential else top
-        phi = xp.exp(log - shift[..., None])
+    def _scaled(self, x: Array, z: Array) -> tuple[Array, Array]:
+        scale, phi = self._relative(z)
         if self.renormalise:
-            return 0.5 * math.log(log.shape[-1]) - xp.log(phi.sum(-1)), phi
-        return shift + self._offset(x), phi
+            return 0.5 * math.log(phi.shape[-1]) - namespace(phi).log(phi.sum(-1)), phi
+        return scale + self._offset(x), phi
 
     def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
-        scale, phi = self._scaled(x, self._log(self._phase(x, omega)))
+        scale, phi = self._scaled(x, self._phase(x, omega))
         return scale, phi[..., None, :]
 
     def __call__(self, x: Array, omega: Array) -> Array:
-        scale, phi = self._scaled(x, self._log(self._phase(x, omega)))
+        scale, phi = self._scaled(x, self._phase(x, omega))
         return (namespace(phi).exp(scale)[..., None] * phi)[..., None, :]
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
         z = self._phase(x, omega)
-        log = self._log(z)
-        scale, phi = self._scaled(x, log)
+        scale, phi = self._scaled(x, z)
         phi = namespace(phi).exp(scale)[..., None] * phi
 
         def pullback(cotangent: Array) -> Array:
             weighted = phi * cotangent[..., 0, :]
-            if self.renormalise:  # phi = sqrt(M) softmax(log)
+            if self.renormalise:  # phi = sqrt(M) times shares
                 weighted = weighted - phi * weighted.sum(-1)[..., None] / math.sqrt(phi.shape[-1])
-            return self._back(weighted * self._slope(z, log), x)
+            return self._back(weighted * self._slope(z), x)
 
         return phi[..., None, :], pullback
 
@@ -273,10 +293,10 @@ class PositiveExponential(_Positive):
     def _offset(self, x: Array) -> Array:
         return -0.5 * (x * x).sum(-1)
 
-    def _log(self, z: Array) -> Array:
-        return z
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        return _exponential(z)
 
-    def _slope(self, z: Array, log: Array) -> Array:
+    def _slope(self, z: Array) -> Array:
         return namespace(z).ones_like(z)
 
 
@@ -299,7 +319,7 @@ class HyperbolicPair(Feature):
     def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
         z = self._phase(x, omega)
         xp = namespace(z)
-        shift = exponent_shift(xp.amax(abs(z.detach() if is_torch(z) else z), axis=-1))
+        shift = exponent_shift(_top(abs(z)))
         phi = _pair(xp.exp(z - shift[..., None]), xp.exp(-z - shift[..., None]))
         return shift - 0.5 * (x * x).sum(-1) - 0.5 * math.log(2), phi
 
@@ -333,16 +353,18 @@ class Softplus(_Tempered):
 
     name: ClassVar[str] = "softplus"
 
-    def _log(self, z: Array) -> Array:
-        xp, z = namespace(z), z / self.temperature
-        bounded = xp.clip(z, -37, None)  # below, log softplus(z) = z to double precision, and softplus is on its way to underflow
-        top = xp.clip(bounded, 0, None)
-        log = xp.log(top + xp.log1p(xp.exp(bounded - 2 * top))) + (z - bounded)
-        return xp.logaddexp(log, xp.full_like(z, math.log(self.floor))) if self.floor else log
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        xp, z = namespace(z), _over(z, self.temperature)
+        top = _top(z)
+        shift = xp.zeros_like(top)
+        if not self.floor:  # where softplus is exp to the last digit, so is it of exponents that are shifted to the edge of that region
+            shift = xp.clip(top + (1 - math.log(xp.finfo(z.dtype).eps)), None, 0)
+        largest = _softplus(top - shift) + self.floor
+        return shift + xp.log(largest), (_softplus(z - shift[..., None]) + self.floor) / largest[..., None]
 
-    def _slope(self, z: Array, log: Array) -> Array:
-        xp = namespace(z)  # log sigmoid(z) = z - softplus(z)
-        return xp.exp(z / self.temperature - (xp.exp(log) - self.floor) - log) / self.temperature
+    def _slope(self, z: Array) -> Array:
+        xp, z = namespace(z), namespace(z).clip(_over(z, self.temperature), -37, None)
+        return 1 / (1 + xp.exp(-z)) / (_softplus(z) + self.floor) / self.temperature
 
 
 @dataclass(frozen=True)
@@ -360,16 +382,19 @@ class Elu(_Tempered):
         super().__post_init__()
         object.__setattr__(self, "offset", flag(self.offset, "offset"))
 
-    def _log(self, z: Array) -> Array:
-        xp, z = namespace(z), z / self.temperature
-        log = xp.where(z > 0, xp.log1p(xp.clip(z, 0, None)), xp.clip(z, None, 0))
-        return xp.clip(log, math.log(self.floor), None) if self.floor else log
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        xp, z = namespace(z), _over(z, self.temperature)
+        top = _top(z)
+        shift = xp.zeros_like(top) if self.floor else xp.clip(top, None, 0)
+        phi = xp.exp(xp.clip(z, None, 0) - shift[..., None]) + (z.relu() if is_torch(z) else xp.clip(z, 0, None))  # relu'(0) = 0
+        largest = xp.clip(1 + xp.clip(top, 0, None), self.floor, None)
+        return shift + xp.log(largest), (xp.clip(phi, self.floor, None) if self.floor else phi) / largest[..., None]
 
-    def _slope(self, z: Array, log: Array) -> Array:
-        xp, z = namespace(z), z / self.temperature
-        slope = xp.exp(-xp.log1p(xp.clip(z, 0, None)))
+    def _slope(self, z: Array) -> Array:
+        xp, z = namespace(z), _over(z, self.temperature)
+        slope = 1 / (1 + xp.clip(z, 0, None))
         if self.floor:
-            slope = xp.where(log > math.log(self.floor), slope, xp.zeros_like(slope))
+            slope = xp.where(xp.where(z > 0, 1 + z, xp.exp(xp.clip(z, None, 0))) > self.floor, slope, xp.zeros_like(slope))
         return slope / self.temperature
 
 
@@ -388,12 +413,13 @@ class SigmoidSquared(_Positive):
         object.__setattr__(self, "temperature", positive(self.temperature, "temperature"))
         object.__setattr__(self, "renormalise", flag(self.renormalise, "renormalise"))
 
-    def _log(self, z: Array) -> Array:
-        xp = namespace(z)
-        return -2 * xp.logaddexp(xp.zeros_like(z), -z / self.temperature)
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        log = -2 * _softplus(_over(-z, self.temperature))
+        top = _top(log)
+        return top, namespace(z).exp(log - top[..., None])
 
-    def _slope(self, z: Array, log: Array) -> Array:
-        return 2 / self.temperature * namespace(z).exp(log / 2 - z / self.temperature)  # sigmoid(-z) = sigmoid(z) exp(-z)
+    def _slope(self, z: Array) -> Array:
+        return 2 / self.temperature * namespace(z).exp(-_softplus(_over(z, self.temperature)))  # sigmoid(-z)
 
 
 @dataclass(frozen=True)
@@ -401,7 +427,7 @@ class CosineSquared(_Positive):
     """cos(w.x + b)^2 with particle (w, b) (Coulomb paper, App. D "cos2").
 
     `renormalise` makes the sum over the M particles sqrt(M) per point. In the paper b is fixed; here it moves with w. No floating-point
-    number is a zero of the cosine, so the logarithm is finite.
+    number is a zero of the cosine, so there is no 0/0.
     """
 
     name: ClassVar[str] = "cos2"
@@ -411,10 +437,11 @@ class CosineSquared(_Positive):
     def __post_init__(self) -> None:
         object.__setattr__(self, "renormalise", flag(self.renormalise, "renormalise"))
 
-    def _log(self, z: Array) -> Array:
-        return 2 * namespace(z).log(abs(_cosine(z)))
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        cos = _cosine(z)
+        return namespace(z).zeros_like(_top(z)), cos * cos
 
-    def _slope(self, z: Array, log: Array) -> Array:
+    def _slope(self, z: Array) -> Array:
         cos, sin = _waves(z)
         return -2 * sin / cos
 
@@ -432,10 +459,10 @@ class SoftmaxFeatures(_Positive):
 
     renormalise = True
 
-    def _log(self, z: Array) -> Array:
-        return z / self.temperature
+    def _relative(self, z: Array) -> tuple[Array, Array]:
+        return _exponential(_over(z, self.temperature))
 
-    def _slope(self, z: Array, log: Array) -> Array:
+    def _slope(self, z: Array) -> Array:
         return namespace(z).ones_like(z) / self.temperature
 
 
