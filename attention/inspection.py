@@ -1,6 +1,171 @@
+"""What a layer's kernel does, as labelled arrays: attention maps, error against softmax, effective rank, entropy, denominators.
+
+Every function takes the `Heads` of one layer on one batch: `heads_of(model, batch, layer)` for a `Transformer`, `heads_from(q, k,
+feature_map)` for raw queries and keys, Heads(kernel, activations) for a layer of a converted Hugging Face model
+(`attention.activations.collect`). All is computed in float64 by the full matrix. Padded places are NaN. The pictures are in
+`attention.plots`.
+"""
+
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from attention.activations import Activations, log_softmax_rows, visible
+from attention.base import FeatureMap, described
+from attention.batches import Batch, on_device
+from attention.layer_kernel import LayerKernel
+from attention.model import Transformer
+from attention.rows import Rows, divergence, kernel_rows
+from particles.arrays import flag
+
+PAIRS, ROWS = ("sequence", "head", "query", "key"), ("sequence", "head", "query")
+
+
+class Heads(NamedTuple):
+    """One layer's kernel, None for softmax, and its queries and keys on one batch, as they enter the kernel (already scaled)."""
+
+    kernel: LayerKernel | None
+    seen: Activations
+
+
+def heads_from(
+    q: Float[Tensor, "batch head query dim"],
+    k: Float[Tensor, "batch key_head key dim"],
+    feature_map: FeatureMap | None,
+    *,
+    key_mask: Bool[Tensor, "batch key"] | None = None,
+    is_causal: bool = False,
+) -> Heads:
+    """`Heads` of raw queries and keys, scaled so that softmax is over q.k; feature_map None is softmax itself.
+
+    Raises
+    ------
+    ValueError
+        On shapes that do not fit, or an object that is no feature map.
+    """
+    for name, side in (("q", q), ("k", k)):
+        if not isinstance(side, Tensor) or side.ndim != 4 or not side.is_floating_point():
+            raise ValueError(f"{name} must be float (batch, head, time, dim), got {described(side)}")
+    if len(q) != len(k) or q.shape[3] != k.shape[3] or q.shape[1] % k.shape[1]:
+        raise ValueError(f"q and k must have one batch and dim, and q a multiple of k's heads, got {tuple(q.shape)} and {tuple(k.shape)}")
+    shape = (k.shape[0], k.shape[2])
+    key_mask = torch.ones(shape, dtype=torch.bool, device=k.device) if key_mask is None else key_mask
+    if key_mask.dtype != torch.bool or tuple(key_mask.shape) != shape:
+        raise ValueError(f"key_mask must be boolean of shape {shape}, got {described(key_mask)}")
+    if feature_map is not None and not isinstance(feature_map, torch.nn.Module):
+        raise ValueError(f"feature_map must be a FeatureMap or None, got {feature_map!r}")
+    k = k.detach().double().masked_fill(~key_mask[:, None, :, None], 0.0)
+    seen = Activations(q.detach().double(), k, torch.zeros_like(k), key_mask, flag(is_causal, "is_causal"))
+    return Heads(None if feature_map is None else LayerKernel(feature_map), seen)
+
+
+@torch.no_grad()
+def heads_of(model: Transformer, batch: Batch, layer: int) -> Heads:
+    """`Heads` of one layer of a model in evaluation mode; ValueError for a layer with a window or of SOFT, which have other pairs."""
+    if not isinstance(model, Transformer):
+        raise ValueError(f"model must be a Transformer, got a {type(model).__name__}")
+    was_training = model.training
+    model.eval()
+    try:
+        batch = on_device(batch, model.device)
+        q, k = model.queries_keys(batch, layer)
+    finally:
+        model.train(was_training)
+    kind, window = model.config.layer_attention[layer], model.config.window
+    if kind == "soft" or (window is not None and kind != "softmax"):
+        raise ValueError(f"layer {layer} must attend by softmax or a kernel of all pairs, got {kind!r} with window={window}")
+    attention: Any = model.blocks[layer].attention
+    return heads_from(q, k, attention.feature_map, key_mask=batch["key_mask"], is_causal=model.config.causal)
+
+
+def inspect(model: Transformer, batch: Batch) -> xr.Dataset:
+    """Every head of a model on one batch.
+
+    Returns
+    -------
+    xr.Dataset over (layer, head), NaN where a layer has no such thing: divergence [nat], total_variation (in [0, 1] for positive maps)
+    and negative (share of pairs) of the kernel against softmax of the same queries and keys; effective_rank of keys' features; entropy and
+    entropy_softmax [nat]; nonpositive (share of rows) and smallest denominators. Coordinate `attention` names each layer's.
+    """
+    layers = [_summary(model, batch, layer) for layer in range(len(model.blocks))]
+    result = xr.concat(layers, "layer", join="outer", data_vars="all").assign_coords(layer=range(len(layers)))
+    return result.assign_coords(attention=("layer", list(model.config.layer_attention)))
+
+
+def _summary(model: Transformer, batch: Batch, layer: int) -> xr.Dataset:
+    names = ("divergence", "total_variation", "negative", "effective_rank", "entropy", "entropy_softmax", "nonpositive", "smallest")
+    result = xr.Dataset({name: ("head", np.full(model.config.heads, np.nan)) for name in names}, {"head": range(model.config.heads)})
+    if model.config.layer_attention[layer] == "soft":
+        return result
+    heads = heads_of(model, batch, layer)
+    entropy = row_entropy(heads).mean(("sequence", "query"))
+    result = result.assign(entropy_softmax=entropy.softmax)
+    if heads.kernel is None:
+        return result
+    error, sums, rank = kernel_error(heads), denominators(heads), effective_rank(heads)
+    return result.assign(
+        divergence=error.divergence, total_variation=error.total_variation, negative=error.negative, effective_rank=rank.key,
+        entropy=entropy.kernel, nonpositive=sums.nonpositive, smallest=sums.smallest,
+    )  # fmt: skip
+
+
+def attention_maps(heads: Heads) -> xr.Dataset:
+    """softmax, kernel and error = kernel - softmax, each (sequence, head, query, key).
+
+    A kernel row is divided by the sum of its absolute values: attention itself for positive maps, its shape for signed ones, whose own
+    sum may vanish.
+    """
+    rows, exact, seen = _rows(heads)
+    kernel = (rows.weights * rows.share[..., None]).where(seen, torch.nan)
+    softmax = exact.exp().where(seen, torch.nan)
+    return _dataset({"softmax": (PAIRS, softmax, "1"), "kernel": (PAIRS, kernel, "1"), "error": (PAIRS, kernel - softmax, "1")})
+
+
+def kernel_error(heads: Heads) -> xr.Dataset:
+    """The kernel's weights against softmax's, pair by pair and for each head.
+
+    Returns
+    -------
+    xr.Dataset
+        (sequence, head, query, key): log_softmax, log_kernel [nat], logarithms of rows that sum to 1 (the kernel's NaN where it is not
+        positive); (head): divergence, the mean KL(softmax | kernel) of rows [nat] (weights below 1e-6 of signed kernels count as that),
+        total_variation, mean of sum |difference| / 2, and negative, the share of pairs with a negative weight.
+    """
+    rows, exact, seen = _rows(heads)
+    used = seen.any(-1)
+    distance = (rows.weights - exact.exp()).abs().where(seen, 0).sum(-1) / 2
+    log_kernel = rows.weights.log().where(seen & (rows.weights > 0), torch.nan)
+    return _dataset(
+        {
+            "log_softmax": (PAIRS, exact.where(seen, torch.nan), "nat"),
+            "log_kernel": (PAIRS, log_kernel, "nat"),
+            "divergence": (("head",), _mean(divergence(rows.softmax, rows.log_weights, rows.visible), used), "nat"),
+            "total_variation": (("head",), _mean(distance, used), "1"),
+            "negative": (("head",), _mean((rows.weights < 0).double(), seen), "1"),
+        }
+    )
+
+
+def effective_rank(heads: Heads) -> xr.Dataset:
+    """(head): query and key, `feature_rank` of the true features of all real tokens; attribute n_features is the most that is possible."""
+    kernel, seen = _kernel(heads), heads.seen
+    k = seen.k.repeat_interleave(seen.q.shape[1] // seen.k.shape[1], 1)
+    q_mask = seen.key_mask[:, -seen.q.shape[2] :] if seen.q.shape[2] <= seen.k.shape[2] else torch.ones_like(seen.q[:, 0, :, 0]).bool()
+    ranks: dict[str, tuple[tuple[str, ...], Tensor, str]] = {}
+    for role, side, mask in (("query", seen.q, q_mask), ("key", k, seen.key_mask)):
+        position = {"position": torch.arange(side.shape[2], device=side.device)} if kernel.feature_map.positional else {}
+        with torch.no_grad():
+            log_scale, phi = kernel.feature_map(side, role=role, **position)
+        log_scale = log_scale.masked_fill(~mask[:, None], -torch.inf)
+        features = (phi * (log_scale - log_scale.amax((0, 2), keepdim=True)).exp()[..., None]).transpose(0, 1)
+        ranks[role] = (("head",), torch.tensor([feature_rank(head[mask].cpu().numpy()) for head in features]), "features")
+    return _dataset(ranks).assign_attrs(n_features=kernel.feature_map.feature_dim)
 
 
 def feature_rank(features: np.ndarray) -> float:
@@ -10,3 +175,85 @@ def feature_rank(features: np.ndarray) -> float:
         raise ValueError("features must be finite and not all zero")
     shares = values[values > 0] / values.sum()
     return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def row_entropy(heads: Heads) -> xr.Dataset:
+    """(sequence, head, query), in nats: entropy of softmax's and of the kernel's rows, and `largest`, the logarithm of the visible keys.
+
+    Of a signed kernel it is the entropy of the shares |K| / sum |K|. Without a kernel only softmax's.
+    """
+    if heads.kernel is None:
+        seen = _seen(heads)
+        exact, kernel = _softmax(heads), None
+    else:
+        rows, exact, seen = _rows(heads)
+        kernel = (rows.weights * rows.share[..., None]).abs()
+    used = seen.any(-1)
+    parts = {"softmax": exact.exp()} | ({} if kernel is None else {"kernel": kernel})
+    entropies = {name: -torch.special.xlogy(p, p).where(seen, 0).sum(-1).where(used, torch.nan) for name, p in parts.items()}
+    entropies["largest"] = seen.sum(-1).double().log().where(used, torch.nan)
+    return _dataset({name: (ROWS, value, "nat") for name, value in entropies.items()})
+
+
+def denominators(heads: Heads) -> xr.Dataset:
+    """What rows of a kernel are divided by under the sum normaliser, relative to what is added up.
+
+    Returns
+    -------
+    xr.Dataset
+        (sequence, head, query): relative = sum K / sum |K|, 1 for positive maps; (head): nonpositive, the share of rows at or below 0, and
+        smallest, the least |relative|: the number of digits that the division loses is -log10 of it.
+    """
+    rows, _, seen = _rows(heads)
+    used = seen.any(-1)
+    relative = rows.share.where(used, torch.nan)
+    least = rows.share.abs().where(used, torch.inf).amin((0, 2))
+    return _dataset(
+        {
+            "relative": (ROWS, relative, "1"),
+            "nonpositive": (("head",), _mean((rows.share <= 0).double(), used), "1"),
+            "smallest": (("head",), least, "1"),
+        }
+    )
+
+
+def _kernel(heads: Heads) -> LayerKernel:
+    if not isinstance(heads, Heads):
+        raise ValueError(f"heads must be Heads (see heads_of and heads_from), got {described(heads)}")
+    if heads.kernel is None:
+        raise ValueError("heads must have a kernel, got a softmax layer")
+    return heads.kernel
+
+
+def _seen(heads: Heads) -> Tensor:
+    """Visible pairs of real queries, (batch, head, query, key)."""
+    allowed = visible(heads.seen)
+    mask = heads.seen.key_mask
+    if heads.seen.q.shape[2] <= mask.shape[1]:
+        allowed = allowed & mask[:, None, mask.shape[1] - heads.seen.q.shape[2] :, None]
+    return allowed.expand(-1, heads.seen.q.shape[1], -1, -1)
+
+
+def _softmax(heads: Heads) -> Tensor:
+    k = heads.seen.k.repeat_interleave(heads.seen.q.shape[1] // heads.seen.k.shape[1], 1)
+    return log_softmax_rows(heads.seen.q, k, None, visible(heads.seen))
+
+
+@torch.no_grad()
+def _rows(heads: Heads) -> tuple[Rows, Tensor, Tensor]:
+    """The rows, log softmax, and the pairs that count."""
+    rows = kernel_rows(_kernel(heads), heads.seen)
+    return rows, rows.softmax, _seen(heads)
+
+
+def _mean(values: Tensor, used: Tensor) -> Tensor:
+    """Mean of each head over the rows or pairs that count."""
+    axes = tuple(axis for axis in range(values.ndim) if axis != 1)
+    used = used.expand_as(values)
+    return values.where(used, 0).sum(axes) / used.sum(axes)
+
+
+def _dataset(variables: dict[str, tuple[tuple[str, ...], Tensor, str]]) -> xr.Dataset:
+    made = {name: (dims, value.cpu().double().numpy(), {"units": unit}) for name, (dims, value, unit) in variables.items()}
+    dataset = xr.Dataset(made)  # type: ignore[arg-type]
+    return dataset.assign_coords({name: np.arange(size) for name, size in dataset.sizes.items()})

@@ -1,12 +1,14 @@
 """Phase A's choices for one head: energy, domain and sampler in standardised units, and how agreement is measured.
 
-| objective    | energy of labels                 | energy of a relation    | repulsion, confinement, dynamics                 |
-|--------------|----------------------------------|-------------------------|--------------------------------------------------|
-| "alignment"  | `Alignment`, `ManyBodyAlignment` | `AttendAlignment`       | lam .01, kappa .02; step 2, beta 1000, radius 4  |
-| "centred"    | `CentredAlignment`               | `CentredAttendAlignment`| lam .001; step 2, beta 1e5, gradient at most .2  |
-| "quadratic"  | `QuadraticTarget`                | `AttendQuadratic`       | kappa .01; as "alignment", or "centred" (*)      |
-| "divergence" | -                                | `AttendDivergence`      | step 1, beta 1e4, gradient at most .5            |
+| objective    | energy of labels                 | energy of a relation     | repulsion, confinement, dynamics                |
+|--------------|----------------------------------|--------------------------|-------------------------------------------------|
+| "alignment"  | `Alignment`, `ManyBodyAlignment` | `AttendAlignment`        | lam .01, kappa .02; step 1/top, beta 1000, radius 4 |
+| "centred"    | `CentredAlignment`               | `CentredAttendAlignment` | lam .001; step 2, beta 1e5, gradient at most .2 |
+| "quadratic"  | `QuadraticTarget`                | `AttendQuadratic`        | kappa .01; as "alignment", or "centred" (*)     |
+| "divergence" | -                                | `AttendDivergence`       | step 1, beta 1e4, gradient at most .5           |
 
+top is the largest variance of the vectors in any direction, in standardised units: one particle's alignment is at most 1 for targets of
+unit size, and no step of 1/top overshoots a peak of that height. With isotropic vectors top is 1; queries and keys are rarely isotropic.
 (*) of a relation and positive features, where rows of attention count. Where no radius is said, particles stay in |omega| <= 2 sqrt(dim).
 lam is the constant of (lam/N^2) sum g_0, so the strength of `Riesz` is 2 lam (N - 1)/N. The first row is for features that belong to one
 particle each and do not grow exponentially; its constants were tuned on labels with binary and many-valued targets of unit size.
@@ -68,7 +70,8 @@ def default_laws(sample: Sample, feature: Feature, n_particles: int, objective: 
     dim = sample[0].shape[-1]
     normalised = objective == "quadratic" and isinstance(sample, Pairs) and not feature.signed
     dynamics = "centred" if normalised else objective
-    return Laws(default_energy(sample, feature, n_particles, objective), default_domain(dim, feature, dynamics), default_sampler(dynamics))
+    domain, sampler = default_domain(dim, feature, dynamics), default_sampler(dynamics, vectors(sample))
+    return Laws(default_energy(sample, feature, n_particles, objective), domain, sampler)
 
 
 def default_energy(sample: Sample, feature: Feature, n_particles: int, objective: str) -> Energy:
@@ -108,11 +111,13 @@ def default_domain(dim: int, feature: Feature, objective: str) -> Ball:
     return Ball(math.hypot(radius, 2 * math.pi) if feature.offset else radius, feature.particle_dim(dim))
 
 
-def default_sampler(objective: str) -> Langevin:
-    """The table's dynamics."""
+def default_sampler(objective: str, x: np.ndarray) -> Langevin:
+    """The table's dynamics for the vectors x (row, dim)."""
     if objective == "divergence":
         return Langevin(1.0, 1e4, clip=0.5)
-    return Langevin(2.0, 1e5, clip=0.2) if objective == "centred" else Langevin(2.0, 1000.0)
+    if objective == "centred":
+        return Langevin(2.0, 1e5, clip=0.2)
+    return Langevin(1 / float(np.linalg.eigvalsh(np.atleast_2d(np.cov(x.T, bias=True)))[-1]), 1000.0)
 
 
 def agreement(sample: Sample, feature: Feature) -> Callable[[np.ndarray], float]:

@@ -20,7 +20,7 @@ TIME, DIM = 16, 8
 
 
 def model(attention: str | tuple[str, ...] = "fourier", **changes) -> Transformer:
-    sizes = {"n_classes": 2, "input_dim": 8, "dim": 16, "heads": 2, "layers": 1, "max_length": TIME, "n_features": 16, "ff": 16}
+    sizes = {"n_classes": 2, "input_dim": 8, "dim": 16, "heads": 2, "layers": 1, "max_length": TIME, "n_features": 32, "ff": 16}
     options = {**sizes, "positions": None, "projections": "input", "attention": attention, **changes}
     return Transformer(ModelConfig(**options), rng=1)
 
@@ -58,16 +58,14 @@ KINDS = {
 
 
 def given(kind: str) -> list[dict[str, torch.Tensor]]:
-    return [
-        {name: (batch | {"attend": related(batch)})[name] for name in ("tokens", "key_mask", *KINDS[kind][1])} for batch in planted()
-    ]
+    return [{name: (batch | {"attend": related(batch)})[name] for name in ("tokens", "key_mask", *KINDS[kind][1])} for batch in planted()]
 
 
 def _rest(attention: str, kind: str) -> tuple:
     return () if (attention, kind) in FAST else (pytest.mark.slow,)
 
 
-FAST = {("fourier", "labels"), ("fourier", "token_labels"), ("softmaxfeat", "attend"), ("favor", "teacher")}
+FAST = {("fourier", "labels"), ("fourier", "token_labels"), ("softmaxfeat", "labels"), ("favor", "teacher")}
 
 
 @pytest.mark.parametrize(
@@ -75,13 +73,14 @@ FAST = {("fourier", "labels"), ("fourier", "token_labels"), ("softmaxfeat", "att
     [pytest.param(name, kind, marks=_rest(name, kind)) for name in ("fourier", "softmaxfeat", "favor") for kind in KINDS],
 )
 def test_held_out_agreement_rises_with_true_targets_and_not_with_shuffled_ones(attention, kind):
-    # mean over two heads, the last step taken: over seeds 0 to 4 of the noise the least rise was .080 (favor), the largest of a control .036
+    # mean over two heads, the last step taken; over seeds 0 to 2 of the noise and all kinds the least rises after 100 steps were .35
+    # (fourier), .58 (softmaxfeat), .19 (favor), the largest of the controls .084, .071, .061
     gains = {}
     for shuffled in (False, True):
-        result = align(model(attention), given(kind), shuffled=shuffled, early_stopping=False, rng=0, **KINDS[kind][0])
+        result = align(model(attention), given(kind), shuffled=shuffled, early_stopping=False, n_steps=60, rng=0, **KINDS[kind][0])
         gains[shuffled] = float((result.holdout_after - result.holdout_before).mean())
-    assert gains[False] > 0.06
-    assert gains[True] < 0.045
+    assert gains[False] > 0.15
+    assert gains[True] < 0.12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,11 +121,23 @@ def test_a_user_may_give_the_energy_of_a_relation():
 
 @pytest.mark.parametrize(
     "attention",
-    ["softplus", "elu", "sigmoid2", "cos2", "fourier", "phase", "flexformer", "flexformer-nonstationary", "rfa", "favor", "favor-hyperbolic"],
+    [
+        "softplus",
+        "elu",
+        "sigmoid2",
+        "cos2",
+        "fourier",
+        "phase",
+        "flexformer",
+        "flexformer-nonstationary",
+        "rfa",
+        "favor",
+        "favor-hyperbolic",
+    ],
 )
 @pytest.mark.parametrize("targets", ["attend", "teacher"])
 def test_every_map_of_particles_can_be_aligned(attention, targets):
-    aligned = model(attention)
+    aligned = model(attention, n_features=8 if attention == "linear" else 16)
     options = {"targets": targets} | ({"teacher": aligned} if targets == "teacher" else {})
     result = align(aligned, given("attend"), n_steps=10, max_sequences=30, rng=0, **options)
     assert bool((result.holdout_after >= result.holdout_before).all())
@@ -137,7 +148,12 @@ def test_every_map_of_particles_can_be_aligned(attention, targets):
 @pytest.mark.parametrize("attention", ["hedgehog", "hedgehog-softmax", "identity", "polaformer", "cosformer", "exponential"])
 def test_maps_whose_omega_is_no_particle_are_named(attention):
     with pytest.raises(ValueError, match=f"attention '{attention}' cannot be simulated.*finetune"):
-        align(model(attention, n_features=8 if attention == "identity" else 16), given("attend"), targets="attend", rng=0)
+        align(
+            model(attention, n_features={"identity": 8, "polaformer": 16, "cosformer": 16}.get(attention, 32)),
+            given("attend"),
+            targets="attend",
+            rng=0,
+        )
 
 
 def test_softmax_layers_are_left_out_and_said_to_be():
@@ -148,7 +164,7 @@ def test_softmax_layers_are_left_out_and_said_to_be():
     assert result.sizes["layer"] == 3
     assert bool(result.holdout_after[0].isnull().all())
     assert bool(result.omega_after[0].isnull().all())
-    assert bool(result.omega_after[1, :, 8:].isnull().all())  # 8 pairs beside 16 features of one number each
+    assert bool(result.omega_after[1, :, 16:].isnull().all())  # 16 pairs beside 32 features of one number each
     assert bool(result.omega_after[2].notnull().all())
     assert torch.equal(before, mixed.blocks[0].attention.qkv.weight)
 
@@ -239,7 +255,7 @@ def test_a_transformer_teaches_its_own_softmax():
     real = batch["key_mask"][:, None, :, None]
     np.testing.assert_allclose(rows.where(real, 0).numpy(), expected.where(real, 0).detach().numpy(), atol=1e-6)
     learner = model("softplus", projections="separate", causal=True)
-    result = align(learner, given("attend"), targets="teacher", teacher=learner, n_steps=50, rng=0)
+    result = align(learner, given("attend")[:2], targets="teacher", teacher=learner, n_steps=50, rng=0)
     assert bool((result.holdout_after > 0.9).all())  # softplus rows can be like softmax's; at the start .5 to .7
     with pytest.raises(ValueError, match="got 'soft'"):
         softmax_attention(model("soft"), batch, 0)
@@ -257,7 +273,9 @@ def test_shuffling_keeps_what_it_should():
     assert not np.array_equal(moved.attend, sample.attend)
 
 
-@pytest.mark.parametrize(("feature", "unit"), [(FourierPair(), 3.0), (Softplus(), 3.0), (PositiveExponential(), 1.0), (FourierPhase(), 3.0)])
+@pytest.mark.parametrize(
+    ("feature", "unit"), [(FourierPair(), 3.0), (Softplus(), 3.0), (PositiveExponential(), 1.0), (FourierPhase(), 3.0)]
+)
 def test_units_leave_the_kernel_as_it_is(feature, unit):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(8, 40, 4))
@@ -267,6 +285,20 @@ def test_units_leave_the_kernel_as_it_is(feature, unit):
     omega = rng.normal(size=(5, feature.particle_dim(4)))
     scaled = divided(sample, unit).q[0]
     np.testing.assert_allclose(feature(scaled, omega * in_units(feature, omega.shape[1], unit)), feature(x[0], omega), rtol=1e-9)
+
+
+def test_the_step_of_linear_alignment_is_that_of_the_widest_direction():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4, 500, 3)) * np.array([3.0, 1.0, 0.1])
+    sample = Pairs(x, x, rng.random((4, 500, 500)), np.ones((4, 500, 500), bool))
+    for objective in ("alignment", "quadratic"):
+        assert default_laws(sample, FourierPair(), 4, objective).sampler.step_size == pytest.approx(
+            1 / x.reshape(-1, 3).var(0)[0], rel=0.01
+        )
+    # the planted queries have variances from .02 to 3: with a step of 2 particles overshoot and end far from the peak
+    fast = align(model(), given("token_labels"), targets="attend", sampler=Langevin(2.0, 1000.0), early_stopping=False, n_steps=50, rng=0)
+    slow = align(model(), given("token_labels"), targets="attend", early_stopping=False, n_steps=50, rng=0)
+    assert bool((slow.energy[..., -1] < fast.energy[..., -1] - 0.05).all())
 
 
 def test_domains_have_room_for_every_part_of_a_particle():

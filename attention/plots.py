@@ -1,0 +1,253 @@
+"""Pictures of a layer's kernel and of Phase A, one for each Dataset of `attention.inspection` and `attention.align`.
+
+Every function draws on given or new Axes (`ax`) or on a given or new figure (`figure`, where it needs several panels), and returns the
+artists that it made; none shows or saves. Colours can be told apart by people who see few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particles.arrays import count
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"  # Okabe and Ito, and a grey
+MOST_POINTS = 4000  # pairs drawn of a head
+LEAST_LOG = -18.0  # weights below this [nat] are drawn at it: a kernel's log weight may be anything
+
+
+def plot_attention_maps(maps: xr.Dataset, *, sequence: int = 0, head: int = 0, figure: Figure | None = None) -> list[Artist]:
+    """Softmax, kernel and their difference of one sequence and head, side by side; the first two share their colours.
+
+    maps : of `attention_maps`. Padding is hatched out. Returns the three images.
+    """
+    import matplotlib.pyplot as plt
+
+    _require(maps, "maps", ("softmax", "kernel", "error"))
+    one = maps.isel(sequence=_index(maps, "sequence", sequence), head=_index(maps, "head", head))
+    figure = plt.figure(figsize=(10, 3.4), layout="constrained") if figure is None else figure
+    top, worst = (float(abs(one[names]).to_dataarray().max()) for names in (["softmax", "kernel"], ["error"]))
+    low = -top if float(one.kernel.min()) < 0 else 0.0
+    styles = {"softmax": ("viridis", low, top), "kernel": ("viridis", low, top), "error": ("PuOr", -worst, worst)}
+    images: list[Artist] = []
+    for ax, (name, (cmap, least, most)) in zip(figure.subplots(1, 3, sharex=True, sharey=True), styles.items(), strict=True):
+        ax.set_facecolor("0.85")
+        images.append(ax.imshow(one[name], cmap=cmap, vmin=least, vmax=most or 1.0, interpolation="nearest"))
+        ax.set(title={"error": "kernel - softmax"}.get(name, name), xlabel="key")
+        if name != "softmax":
+            figure.colorbar(images[-1], ax=ax, label="weight" if name == "kernel" else "difference of weights", shrink=0.9)  # type: ignore[arg-type]
+    figure.axes[0].set_ylabel("query")
+    figure.suptitle(f"sequence {sequence}, head {head}", fontsize="medium")
+    return images
+
+
+def plot_kernel_error(errors: xr.Dataset, *, head: int = 0, ax: Axes | None = None) -> list[Artist]:
+    """The kernel's log weights against softmax's, a dot a pair (at most 4,000), with the line where they agree.
+
+    errors : of `kernel_error`. Pairs with a weight that is not positive, which has no logarithm, stand on the lower edge in another colour.
+    Returns the dots, and those without logarithm where there are some.
+    """
+    _require(errors, "errors", ("log_softmax", "log_kernel", "divergence"))
+    one = errors.isel(head=_index(errors, "head", head))
+    x, y = (one[name].to_numpy().ravel() for name in ("log_softmax", "log_kernel"))
+    x, y = x[np.isfinite(x)], y[np.isfinite(x)]
+    some = np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int)
+    x, y = np.maximum(x[some], LEAST_LOG), y[some]
+    none = ~np.isfinite(y)
+    ax = _axes(ax)
+    low = float(min(x.min(), np.min(y, where=~none, initial=0.0)))
+    ax.plot([low, 0], [low, 0], color="black", linewidth=1, zorder=1)
+    artists: list[Artist] = [ax.scatter(x[~none], np.maximum(y[~none], LEAST_LOG), s=6, color=BLUE, alpha=0.4, linewidths=0)]
+    if none.any():
+        label = f"weight not positive: {100 * none.mean():.1f} % of pairs"
+        artists.append(
+            ax.scatter(x[none], np.full(none.sum(), max(low, LEAST_LOG)), s=14, marker="x", color=RED, linewidths=1, label=label)
+        )
+        ax.legend(fontsize="small", loc="upper left")
+    ax.set(xlabel="log softmax weight [nat]", ylabel="log kernel weight [nat]")
+    ax.set_title(f"head {head}: KL {float(one.divergence):.3g} nat, total variation {float(one.total_variation):.3g}", fontsize="medium")
+    return artists
+
+
+def plot_effective_rank(ranks: xr.Dataset, *, ax: Axes | None = None) -> list[Artist]:
+    """Effective rank of queries' and keys' features by head, below the largest possible one. Returns the bars.
+
+    ranks : of `effective_rank`.
+    """
+    _require(ranks, "ranks", ("query", "key"))
+    ax, most = _axes(ax), int(ranks.attrs["n_features"])
+    bars = _bars(ax, {"queries": (ranks["query"].values, BLUE), "keys": (ranks["key"].values, ORANGE)})
+    ax.axhline(most, color="black", linestyle="--", linewidth=1, label=f"{most} features")
+    ax.axhline(1, color=GREY, linestyle=":", linewidth=1, label="collapsed")
+    ax.set(ylabel="effective rank [features]", ylim=(0, 1.3 * most))
+    ax.legend(fontsize="small", ncols=4, loc="upper center")
+    return bars
+
+
+def plot_row_entropy(entropies: xr.Dataset, *, ax: Axes | None = None) -> list[Artist]:
+    """Boxes of the rows' entropies by head, as shares of the entropy of uniform attention, which is the line at 1.
+
+    entropies : of `row_entropy`. Returns the boxes. A sharp head is near 0, a uniform one at 1; whiskers are the 5 % and 95 % quantiles.
+    """
+    _require(entropies, "entropies", ("softmax", "largest"))
+    ax = _axes(ax)
+    names = [name for name in ("softmax", "kernel") if name in entropies]
+    share = entropies[names] / entropies.largest.where(entropies.largest > 0)
+    artists: list[Artist] = []
+    for i, (name, color) in enumerate(zip(names, (GREY, BLUE))):
+        rows = [values[np.isfinite(values)] for values in share[name].transpose("head", ...).to_numpy().reshape(share.sizes["head"], -1)]
+        places = np.arange(len(rows)) + (i - (len(names) - 1) / 2) * 0.36
+        drawn = ax.boxplot(rows, positions=places, widths=0.3, whis=(5, 95), showfliers=False, patch_artist=True, manage_ticks=False,
+                           medianprops={"color": "black"})  # fmt: skip
+        for box in drawn["boxes"]:
+            box.set_facecolor(color)
+        drawn["boxes"][0].set_label(name)
+        artists.extend(drawn["boxes"])
+    ax.axhline(1, color="black", linestyle="--", linewidth=1, label="uniform")
+    ax.set(xlabel="head", ylabel="entropy / log(visible keys)", ylim=(0, 1.25), xticks=range(share.sizes["head"]))
+    ax.legend(fontsize="small", ncols=3, loc="upper center")
+    return artists
+
+
+def plot_denominators(sums: xr.Dataset, *, ax: Axes | None = None) -> list[Artist]:
+    """sum K / sum |K| of every row by head, sorted from the least; at or below 0, shaded, a row's attention has lost its meaning.
+
+    sums : of `denominators`. Returns a line a head, named with its share of rows that are not positive.
+    """
+    _require(sums, "sums", ("relative", "nonpositive", "smallest"))
+    ax = _axes(ax)
+    relative = sums.relative.transpose("head", ...).to_numpy().reshape(sums.sizes["head"], -1)
+    lines: list[Artist] = []
+    for head, values in enumerate(relative):
+        values = np.sort(values[np.isfinite(values)])
+        label = f"head {head}: {100 * float(sums.nonpositive[head]):.3g} % not positive"
+        place = 100 * (np.arange(len(values)) + 0.5) / len(values)
+        lines += ax.plot(place, values, label=label, **_line(head))
+    ax.axhspan(-1.05, 0, color=RED, alpha=0.15, linewidth=0)
+    ax.set(xlabel="rows, from the least [%]", ylabel=r"$\sum K\,/\,\sum |K|$", xlim=(0, 100), ylim=(-1.05, 1.05))
+    ax.legend(fontsize="small", loc="lower right")
+    return lines
+
+
+def plot_alignment(result: xr.Dataset, *, layer: int = 0, head: int = 0, figure: Figure | None = None) -> list[Artist]:
+    """Phase A of one head: energy by term, alignment in training and on the hold-out, effective rank, and the health of the steps.
+
+    result : of `align`. A vertical line is the step that was kept. Energies are drawn as changes since the start. How to read it: an
+    alignment that rises only in training is over-fitting; particles moved back by the wall all the time say that the ball is too small;
+    a rank that falls to 1 or 2 is collapse. Returns the lines.
+    """
+    import matplotlib.pyplot as plt
+
+    _require(result, "result", ("alignment", "holdout", "effective_rank", "energy", "projected"))
+    one = result.isel(layer=_index(result, "layer", layer), head=_index(result, "head", head))
+    if not np.isfinite(one.holdout).all():
+        raise ValueError(f"layer must be one that was aligned, got {layer}: {str(one.attention.values)!r}")
+    figure = plt.figure(figsize=(9, 5.5), layout="constrained") if figure is None else figure
+    axes = figure.subplots(2, 2, sharex=True)
+    terms = [name for name in one if str(name).startswith("energy_") and np.isfinite(one[name]).all()]
+    lines = [line for i, name in enumerate(["energy", *terms]) for line in _steps(axes[0, 0], one, name, i)]
+    lines += _steps(axes[0, 1], one, "alignment", 0, label="training") + _steps(axes[0, 1], one, "holdout", 1, label="hold-out")
+    lines += _steps(axes[1, 0], one, "effective_rank", 0)
+    fractions = {"projected": "moved back by the wall", "capped": "capped"}
+    lines += [line for i, (name, label) in enumerate(fractions.items()) for line in _steps(axes[1, 1], one, name, i, label=label)]
+    axes[0, 0].set_ylabel("$H_N$ - start")
+    axes[0, 1].set_ylabel("centred alignment")
+    axes[1, 0].set(ylabel="effective rank [features]", xlabel="step", ylim=(0, 1.1 * float(one.effective_rank.max())))
+    axes[1, 1].set(
+        ylabel="fraction of particles", xlabel="step", ylim=(-0.03, max(0.2, 1.1 * float(one[list(fractions)].to_dataarray().max())))
+    )
+    for ax in axes.flat:
+        ax.axvline(float(one.chosen_step), color="black", linewidth=1, linestyle=":", label="kept" if ax is axes[0, 1] else None)
+    for ax in (axes[0, 0], axes[0, 1], axes[1, 1]):
+        ax.legend(fontsize="small")
+    gap = f"smallest gap at the end {float(one.min_gap[-1]):.2g}, " if "min_gap" in one else ""
+    figure.suptitle(f"layer {layer}, head {head}: {gap}training - hold-out {float(one.gap):.2g}", fontsize="medium")
+    return list(lines)
+
+
+def plot_frequencies(result: xr.Dataset, *, layer: int = 0, head: int = 0, ax: Axes | None = None) -> list[Artist]:
+    """Particles before and after Phase A in the plane of the two largest principal directions of those after, joined by lines.
+
+    result : of `align`; frequencies in standardised units, offsets left as they are. Returns the dots before and after.
+    """
+    _require(result, "result", ("omega_before", "omega_after", "unit"))
+    one = result.isel(layer=_index(result, "layer", layer), head=_index(result, "head", head))
+    before, after = (
+        one[f"omega_{when}"].dropna("particle", how="all").dropna("particle_dim", how="all").values for when in ("before", "after")
+    )
+    if not before.size:
+        raise ValueError(f"layer must be one that was aligned, got {layer}: {str(one.attention.values)!r}")
+    ax, unit = _axes(ax), float(one.unit)
+    directions = np.linalg.svd(after, full_matrices=False)[2][:2]
+    if len(directions) < 2:
+        directions = np.vstack((directions, np.zeros_like(directions)))[:2]
+    first, last = (unit * omega @ directions.T for omega in (before, after))
+    ax.plot(*np.stack((first, last)).transpose(2, 0, 1), color=GREY, linewidth=0.6, alpha=0.6, zorder=1)
+    dots: list[Artist] = [
+        ax.scatter(first[:, 0], first[:, 1], s=22, facecolors="none", edgecolors=GREY, label="before"),
+        ax.scatter(last[:, 0], last[:, 1], s=22, color=RED, linewidths=0, label="after"),
+    ]
+    ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
+    ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
+    ax.set(xlabel=r"$\omega$, first principal direction [1/unit]", ylabel="second [1/unit]", title=f"layer {layer}, head {head}")
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.legend(fontsize="small")
+    return dots
+
+
+def _steps(ax: Any, one: xr.Dataset, name: Any, index: int, label: str | None = None) -> list[Any]:
+    """A recorded number against the step; energies as changes since the start."""
+    values = one[name].to_numpy()
+    if str(name).startswith("energy"):
+        label, values = str(name).removeprefix("energy_").replace("_", " "), values - values[0]
+    return ax.plot(one.step, values, label=label, **_line(index))
+
+
+def _line(index: int) -> dict[str, Any]:
+    """A line's colour and dashes, so that no two of a dozen are alike."""
+    colors: Sequence[str] = (BLUE, ORANGE, GREEN, RED, GREY, "black")
+    return {"color": colors[index % 6], "linestyle": ("-", "--", ":", "-.")[(index // 6 + index) % 4], "linewidth": 1.6}
+
+
+def _bars(ax: Any, groups: dict[str, tuple[np.ndarray, str]]) -> list[Artist]:
+    """Groups of bars side by side at each head."""
+    drawn: list[Artist] = []
+    width = 0.8 / len(groups)
+    for i, (label, (values, color)) in enumerate(groups.items()):
+        places = np.arange(len(values)) + (i - (len(groups) - 1) / 2) * width
+        drawn.extend(ax.bar(places, values, 0.92 * width, color=color, label=label))
+    ax.set(xlabel="head", xticks=range(len(values)))
+    return drawn
+
+
+def _axes(ax: Axes | None) -> Any:
+    """The given Axes, or those of a new figure."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=(5.5, 4), layout="constrained")[1]
+
+
+def _require(dataset: Any, name: str, variables: tuple[str, ...]) -> None:
+    """ValueError unless the argument is a Dataset with these variables."""
+    missing = [variable for variable in variables if variable not in getattr(dataset, "data_vars", ())]
+    if missing:
+        raise ValueError(
+            f"{name} must be a Dataset with the variables {', '.join(variables)}, got {type(dataset).__name__} without {missing}"
+        )
+
+
+def _index(dataset: xr.Dataset, name: str, value: int) -> int:
+    """ValueError unless the Dataset has that many."""
+    if count(value, name, least=0) >= dataset.sizes[name]:
+        raise ValueError(f"{name} must be below {dataset.sizes[name]}, got {value}")
+    return value
