@@ -71,7 +71,7 @@ def test_recomputed_features_give_the_same_gradients(monkeypatch, n, is_causal):
     fm, x = made("porf-softplus"), inputs(n, batch=1)
     mask = padding(n, batch=1)
     stored = kernel_attention(*x, fm, is_causal=is_causal, key_mask=mask)
-    monkeypatch.setattr(running_sums, "_STORED", 100)
+    monkeypatch.setattr(running_sums, "_KEPT", 0)
     recomputed = kernel_attention(*x, fm, is_causal=is_causal, key_mask=mask)
     assert torch.equal(stored, recomputed)
     assert_same(recomputed, naive_attention(*x, fm, is_causal=is_causal, key_mask=mask), [*x, fm.omega])
@@ -332,6 +332,82 @@ def test_underflow_is_zero_with_finite_gradients():
             assert dtype == DOUBLE or all(g.eq(0).all() for g in grads)
 
 
+# Dropout
+
+
+@pytest.mark.parametrize("how", [{"form": "linear"}, {"form": "quadratic"}, {"form": "linear", "window": 3}])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_dropout_drops_whole_keys_of_a_head_from_the_numerator(how, is_causal):
+    """The same keys in every form: output and gradients are those of values that were dropped by hand."""
+    fm, (q, k, v) = made(), inputs(40)
+    generator = torch.Generator().manual_seed(5)
+    kept = torch.rand(v.shape[:3], generator=torch.Generator().manual_seed(5)) >= 0.3
+    out = kernel_attention(q, k, v, fm, is_causal=is_causal, dropout=0.3, generator=generator, **how)
+    by_hand = naive_attention(q, k, v * kept[..., None] / 0.7, fm, is_causal=is_causal, window=how.get("window"))
+    assert_same(out, by_hand, [q, k, v, fm.omega])
+
+
+def test_dropout_keeps_the_mean():
+    """4000 draws, each entry of the batch its own: each of 42 means is off by over 5 standard errors with probability 6e-7."""
+    fm, x = made("softplus", heads=1), [t.detach() for t in inputs(6, batch=1, heads=1)]
+    draws = kernel_attention(*(t.expand(4000, -1, -1, -1) for t in x), fm, dropout=0.4, generator=torch.Generator().manual_seed(0))
+    assert ((draws.mean(0) - kernel_attention(*x, fm)[0]).abs() < 5 * draws.std(0) / math.sqrt(4000)).all()
+
+
+def test_dropout_is_off_by_default_and_draws_from_its_generator():
+    fm, x, generator = made(), inputs(9), torch.Generator().manual_seed(0)
+    assert torch.equal(kernel_attention(*x, fm), kernel_attention(*x, fm))
+    before = generator.get_state()
+    kernel_attention(*x, fm, dropout=0.0, generator=generator)
+    assert torch.equal(generator.get_state(), before)
+    first = kernel_attention(*x, fm, dropout=0.5, generator=generator)
+    assert not torch.equal(first, kernel_attention(*x, fm, dropout=0.5, generator=generator))
+    assert torch.equal(first, kernel_attention(*x, fm, dropout=0.5, generator=torch.Generator().manual_seed(0)))
+
+
+# Forms and report
+
+
+@pytest.mark.parametrize("name", ["favor", "fourier"])
+@pytest.mark.parametrize("normalise", ["default", "count", None])
+def test_states_of_one_form_go_on_in_the_other(name, normalise):
+    fm, x, mask = made(name), inputs(30), padding(30)
+    options = {"is_causal": True, "normalise": normalise}
+    whole = naive_attention(*x, fm, key_mask=mask, **options)
+    for forms in (("linear", "quadratic"), ("quadratic", "linear"), ("auto", "quadratic")):
+        state, rows = None, []
+        for form, part, m in zip(forms, zip(*(t.split(15, 2) for t in x)), mask.split(15, 1)):
+            out, state = kernel_attention(*part, fm, key_mask=m, state=state, return_state=True, form=form, **options)
+            rows.append(out)
+        assert torch.equal(state.count, mask.sum(-1))
+        assert_same(torch.cat(rows, 2), whole, [*x, fm.omega])
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_short_inputs_take_the_quadratic_form_and_long_ones_the_linear(is_causal):
+    fm, matrices = made("softplus", n_features=32, heads=1, dim=16), {}
+    for n in (8, 400):
+        x = [t.detach() for t in inputs(n, batch=1, heads=1, dim=16)]
+        forms = {form: kernel_attention(*x, fm, is_causal=is_causal, form=form, chunk_size=3) for form in ("auto", "linear", "quadratic")}
+        matrices[n] = [form for form in ("linear", "quadratic") if torch.equal(forms[form], forms["auto"])]
+    assert matrices == {8: ["quadratic"], 400: ["linear"]}
+
+
+def test_the_report_tells_of_divisors_and_leaves_the_output_alone():
+    fm, x, report = made("fourier", heads=1, dim=2), inputs(50, heads=1, dim=2), {}
+    out = kernel_attention(*x, fm, normalise="sum", report=report)
+    torch.testing.assert_close(out, kernel_attention(*x, fm, normalise="sum"), rtol=1e-9, atol=1e-11)
+    (_, q), (log_k, k) = (fm(t * 2**-0.25, role=role) for t, role in zip(x, ("query", "key")))
+    sums = (q @ k.mT * log_k.exp()[..., None, :]).sum(-1)
+    assert torch.equal(report["denominator"] > 0, sums > 0)
+    assert report["nonpositive"] == (sums <= 0).double().mean()
+    assert not report["denominator"].requires_grad
+    none = torch.zeros(2, 50, dtype=torch.bool)
+    none[1, 3] = True
+    kernel_attention(*x, made("softplus", heads=1, dim=2), key_mask=none, report=report)
+    assert report["nonpositive"] == 0  # rows without keys are not counted
+
+
 # Use
 
 
@@ -382,15 +458,15 @@ COMPILED = """
 import torch
 from attention import feature_map, kernel_attention
 
-fm = feature_map("softplus", dim=5, n_features=6, heads=3)
+fm = feature_map("softplus", dim=5, n_features=6, heads=3, dtype=torch.float64)
 eager = lambda *x: kernel_attention(*x, fm, is_causal=True)
 attend = torch.compile(eager, fullgraph=True, backend="eager", dynamic=True)
 for n in (64, 100):
-    x = [torch.randn(2, 3, n, 5, requires_grad=True) for _ in range(3)]
+    x = [torch.randn(2, 3, n, 5, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     pair = [attend(*x), eager(*x)]
     grads = [torch.autograd.grad(out.square().sum(), [*x, fm.omega]) for out in pair]
     for a, b in zip([pair[0], *grads[0]], [pair[1], *grads[1]]):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 """
 
 

@@ -66,14 +66,14 @@ def test_near_and_far_weights_of_any_size_join_in_float32(name, size):
         assert relative(out, naive_attention(q, k, v, made(name, dim=16, n_features=32), is_causal=is_causal, window=4)) < 2e-5
 
 
-@pytest.mark.parametrize("window", [1, 3, 7, 40])
+@pytest.mark.parametrize("window", [1, 3, 40])
 def test_every_split_gives_the_same_rows_state_and_gradients(window):
     fm, x, mask = made(), inputs(9), padding(9)
     options = {"is_causal": True, "window": window, "return_state": True, "chunk_size": 2}
     whole, final = kernel_attention(*x, fm, key_mask=mask, **options)
     assert isinstance(final, WindowState)
     expected = gradients(whole, [*x, fm.omega])
-    for cuts in itertools.combinations(range(1, 9), 3):
+    for cuts in itertools.combinations(range(1, 9), 2):
         state, rows = None, []
         for start, end in itertools.pairwise([0, *cuts, 9]):
             part = [t[:, :, start:end] for t in x]
@@ -101,9 +101,9 @@ def test_the_state_keeps_only_the_window():
 def test_work_grows_linearly(is_causal):
     """Entries of the largest matrix of scores and of the features: twice the length, twice as many."""
     fm, work = made("softplus", heads=1), []
-    for n in (1000, 2000):
+    for n in (256, 512):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, with_flops=True) as profile:
-            kernel_attention(*inputs(n, batch=1, heads=1), fm, is_causal=is_causal, window=16, form="linear")
+            kernel_attention(*inputs(n, batch=1, heads=1), fm, is_causal=is_causal, window=4, form="linear")
         work.append(sum(event.flops for event in profile.key_averages() if event.flops))
     assert work[1] < 2.2 * work[0]
 
