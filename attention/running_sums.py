@@ -1,98 +1,49 @@
-"""The running sums behind `kernel_attention`: bidirectional blocks, causal chunks and the recurrent state.
+"""Attention by running sums over blocks of time: one forward pass, and a backward pass that works on one block at a time.
 
-Keys enter through the running sums S = sum_j phi(k_j) (v_j, 1)^T, of which a query reads phi(q)^T S. With true features
-phi = exp(log_scale) * features the sums are kept relative to exp(top), where `top` is the largest log scale among the keys *so far*:
-adding keys rescales the old sums by exp(old top - new top) <= 1 (the online softmax of flash attention; Milakov and Gimelshein 2018).
-`top` cancels exactly in a normalised output, so nothing needs an epsilon, and since a causal row uses the maximum over its own past, a
-later key changes no earlier output and cannot make one underflow.
-
-Time is cut into blocks, so that only a block's features exist at once; for training on more than `_STORED` tokens they are recomputed in
-the backward pass (a third slower, several times less memory). A causal block holds a few chunks: rows meet keys of their own chunk in a
-small triangle of scores, and earlier chunks through sums.
+The forward pass (`blocks`) is differentiable by itself. Training goes through `_Attention` instead, whose backward pass needs q, k, v, the
+output, a factor a row and the sums before each block. Features are kept for it while they are few, otherwise a block's are computed again:
+beyond `_KEPT` numbers memory grows by a few numbers per token, whatever the map. Gradients of the map are a `Tape`'s, so that any module
+will do; its parameters and buffers are taken as its arguments, and a tensor with gradient history must be one of them. Second derivatives,
+torch.func, forward-mode derivatives and torch.compile use the differentiable forward pass.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd import forward_ad
 
-from attention.feature_map import FeatureMap, described
+from attention.blocks import Call, Chunks, Keys, Queries, Rows, State, Sums, absorb, causal_block, chunks, exp, in_chunks, read, rows
+from attention.tape import ExponentialTape, Tape
+
+__all__ = ["Call", "State", "attend", "normalised"]
 
 _BLOCK = 512  # tokens whose features exist at the same time
-_STORED = 4096  # tokens up to which features are kept for the backward pass
+_KEPT = 2**23  # features of all queries and keys that are kept for the backward pass
 
 
-class State(NamedTuple):
-    """Everything that attention remembers of the keys so far.
+class Layout(NamedTuple):
+    """What of a call has no gradient."""
 
-    The true sums are exp(log_scale) times the stored ones; log_scale is -inf and the sums are 0 before the first key.
-    """
+    is_causal: bool
+    mask: Tensor | None
+    visible: Tensor | None
+    positions: tuple[Tensor | None, Tensor | None]
 
-    context: Float[Tensor, "batch head feature value"]  # sum of phi(k) v^T
-    key_sum: Float[Tensor, "batch head feature"]  # sum of phi(k)
-    log_scale: Float[Tensor, "batch head"]
-    count: Int[Tensor, " batch"]  # type: ignore[assignment]  # keys attended to
-    position: Int[Tensor, " batch"]  # tokens seen, masked ones included
+    def queries(self, q: Tensor) -> Queries:
+        """q with what belongs to it."""
+        return Queries(q, self.visible, self.positions[0])
 
-    def index_select(self, index: Int[Tensor, " selected"]) -> State:
-        """The states of the batch entries `index`, as beam search reorders them."""
-        return State(*(field.index_select(0, index) for field in self))
+    def keys(self, k: Tensor, v: Tensor) -> Keys:
+        """k and v with what belongs to them."""
+        return Keys(k, v, self.mask, self.positions[1])
 
-    def detach(self) -> State:
-        """The same values without gradient history."""
-        return State(*(field.detach() for field in self))
-
-
-class _Sums(NamedTuple):
-    """sum phi (v, 1)^T relative to exp(top)."""
-
-    sums: Float[Tensor, "batch head feature value_and_1"]
-    top: Float[Tensor, "batch head"]
-
-
-class Call(NamedTuple):
-    """What every block of one call shares."""
-
-    feature_map: FeatureMap
-    root: float  # square root of `scale`
-    dtype: torch.dtype
-    normalise: str | None
-    chunk_size: int
-
-    @property
-    def headroom(self) -> float:
-        """How far features, and the weights of keys, may exceed 1."""
-        return self.feature_map.headroom(self.dtype) if isinstance(self.feature_map, FeatureMap) else 1.0
-
-    @property
-    def least(self) -> float:
-        """The divisor that has lost its digits: a feature or a weight that underflows meets two factors of `headroom`."""
-        limit = torch.finfo(self.dtype)
-        return limit.tiny / limit.eps * self.headroom**2
-
-    def level(self, log_scale: Tensor) -> Tensor:
-        """What the sums over keys of `log_scale` are relative to, before the largest is taken: their weights are `headroom` at most."""
-        return log_scale.detach() - math.log(self.headroom)
-
-    def features(self, x: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
-        """(log_scale (batch, head, time), features (batch, head, time, feature)) of queries or keys."""
-        where = {} if position is None else {"position": position}
-        return self.feature_map(x.to(self.dtype) * self.root, role=role, **where)
-
-    def keys(self, k: Tensor, v: Tensor, key_mask: Tensor | None, position: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """(log_scale, features, values with a column of ones). A masked key has log_scale -inf and forgets its content."""
-        if key_mask is not None:
-            k, v = (t.where(key_mask[:, None, :, None], 0) for t in (k, v))
-        log_scale, features = self.features(k, "key", position)
-        if key_mask is not None:
-            log_scale = log_scale.masked_fill(~key_mask[:, None], -math.inf)
-        return log_scale, features, torch.cat((v.to(self.dtype), torch.ones_like(features[..., :1])), -1)
+    def past(self, q: Tensor, k: Tensor) -> int:
+        """How many keys every query sees."""
+        return k.shape[2] - q.shape[2] if self.is_causal else k.shape[2]
 
 
 def attend(
@@ -110,178 +61,207 @@ def attend(
 
     positions : of queries and keys, each (batch or 1, time), passed on to a map whose features depend on them.
     """
-    sums, seen = _start(call, q, v, state)
-    past = 0 if state is None else state.position
-    out, sums = (_causal if is_causal else _bidirectional)(call, q, k, v, key_mask, sums, seen, *(positions or (None, None)))
-    added = k.shape[2] if key_mask is None else key_mask.sum(-1)
-    position = torch.full_like(seen, k.shape[2]) + past
-    return out, State(sums.sums[..., :-1], sums.sums[..., -1], sums.top, seen + added, position)
-
-
-def _start(call: Call, q: Tensor, v: Tensor, state: State | None) -> tuple[_Sums, Tensor]:
-    """The sums before the first key and the number of keys in them, (batch,)."""
-    lead = (*q.shape[:2], call.feature_map.feature_dim)
-    if state is None:
-        zeros = torch.zeros(*lead, v.shape[-1] + 1, dtype=call.dtype, device=q.device)
-        return _Sums(zeros, zeros.new_full(lead[:2], -math.inf)), torch.zeros(q.shape[0], dtype=torch.int64, device=q.device)
-    shapes = ((*lead, v.shape[-1]), lead, lead[:2], lead[:1], lead[:1])
-    for name, field, shape in zip(State._fields, state, shapes):
-        if not isinstance(field, Tensor) or field.shape != shape:
-            raise ValueError(f"state must have {name} of shape {shape}, got {described(field)}")
-    sums = torch.cat((state.context, state.key_sum[..., None]), -1).to(call.dtype)
-    return _Sums(sums, state.log_scale.to(call.dtype)), state.count
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
-
-
-def _step(time: int, function: Callable[..., Any], *args: Any) -> Any:
-    """function(*args); its intermediate values are recomputed in the backward pass if `time` is long."""
-    if time > _STORED and torch.is_grad_enabled():
-        return checkpoint(function, *args, use_reentrant=False, preserve_rng_state=False)
-    return function(*args)
-
-
-def _bidirectional(
-    call: Call,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    key_mask: Tensor | None,
-    sums: _Sums,
-    seen: Tensor,
-    q_position: Tensor | None,
-    k_position: Tensor | None,
-) -> tuple[Tensor, _Sums]:
-    sums = _absorb_all(call, k, v, key_mask, k_position, sums)
-    seen = (seen + (k.shape[2] if key_mask is None else key_mask.sum(-1)))[:, None, None]
-    parts = zip(q.split(_BLOCK, 2), _split(q_position, _BLOCK, q.shape[2]))
-    return _joined([_step(q.shape[2], _read, call, *part, sums, seen) for part in parts]), sums
-
-
-def _split(x: Tensor | None, size: int, time: int) -> Sequence[Tensor | None]:
-    """Pieces of x (batch, time) along time, or as many Nones."""
-    return [None] * -(-time // size) if x is None else x.split(size, 1)
-
-
-def _absorb_all(call: Call, k: Tensor, v: Tensor, key_mask: Tensor | None, position: Tensor | None, sums: _Sums) -> _Sums:
-    parts = (_split(x, _BLOCK, k.shape[2]) for x in (key_mask, position))
-    for part in zip(k.split(_BLOCK, 2), v.split(_BLOCK, 2), *parts):
-        sums = _step(k.shape[2], _absorb, call, *part, sums)
-    return sums
-
-
-def _absorb(call: Call, k: Tensor, v: Tensor, key_mask: Tensor | None, position: Tensor | None, old: _Sums) -> _Sums:
-    """Add keys to the sums."""
-    log_scale, features, values = call.keys(k, v, key_mask, position)
-    top = torch.maximum(old.top, call.level(log_scale).amax(-1))
-    new = features.mT @ (values * _exp(log_scale, top[..., None])[..., None])
-    return _Sums(old.sums * _exp(old.top, top)[..., None, None] + new, top)
-
-
-def _read(call: Call, q: Tensor, position: Tensor | None, sums: _Sums, seen: Tensor) -> Tensor:
-    """The outputs of queries that see all keys in the sums."""
-    log_scale, features = call.features(q, "query", position)
-    return normalised(call, features @ sums.sums, log_scale + sums.top[..., None], seen)
-
-
-def _causal(
-    call: Call,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    key_mask: Tensor | None,
-    sums: _Sums,
-    seen: Tensor,
-    q_position: Tensor | None,
-    k_position: Tensor | None,
-) -> tuple[Tensor, _Sums]:
-    time = q.shape[2]
-    past = k.shape[2] - time  # keys that every query sees
-    mask = k.new_ones(k.shape[0], k.shape[2], dtype=torch.bool) if key_mask is None else key_mask
-    visible = (seen[:, None] + mask.cumsum(-1))[:, past:]
-    if past:
-        (k_past, k), (v_past, v) = (t.split((past, time), 2) for t in (k, v))
-        mask_past, position_past = (None if x is None else x[:, :past] for x in (key_mask, k_position))
-        sums = _absorb_all(call, k_past, v_past, mask_past, position_past, sums)
-    size = max(_BLOCK // call.chunk_size, 1) * call.chunk_size
-    rest = (_split(None if x is None else x[:, -time:], size, time) for x in (key_mask, visible, q_position, k_position))
-    out = []
-    for part in zip(q.split(size, 2), k.split(size, 2), v.split(size, 2), *rest):
-        rows, sums = _step(time, _causal_block, call, *part, sums)
-        out.append(rows)
-    return _joined(out), sums
-
-
-def _causal_block(
-    call: Call,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    key_mask: Tensor | None,
-    visible: Tensor,
-    q_position: Tensor | None,
-    k_position: Tensor | None,
-    old: _Sums,
-) -> tuple[Tensor, _Sums]:
-    """Outputs of a block of rows and the sums after it. Everything of a chunk is (batch, head, chunk, row, ...)."""
-    chunk, time = min(call.chunk_size, q.shape[2]), q.shape[2]
-    log_q, phi_q = call.features(q, "query", q_position)
-    log_k, phi_k, values = call.keys(k, v, key_mask, k_position)
-    log_k = _chunks(log_k[..., None], chunk, -math.inf)[..., 0]
-    rows, phi_k, values = (_chunks(x, chunk, 0.0) for x in (phi_q, phi_k, values))
-    before, after = _prefix(call, log_k, phi_k, values, old)
-    top = torch.maximum(before.top[..., None], call.level(log_k).cummax(-1).values)
-    total = (rows @ before.sums) * _exp(before.top[..., None], top)[..., None]
-    total = total + ((rows @ phi_k.mT) * _lower(log_k, top)) @ values
-    total, top = total.flatten(2, 3)[:, :, :time], top.flatten(2)[..., :time]
-    return normalised(call, total, log_q + top, visible[:, None]), after
-
-
-def _prefix(call: Call, log_k: Tensor, phi_k: Tensor, values: Tensor, old: _Sums) -> tuple[_Sums, _Sums]:
-    """Sums before each chunk, (batch, head, chunk, ...), and after the last. All weights are `headroom` at most."""
-    chunk_top = call.level(log_k).amax(-1)
-    each = phi_k.mT @ (values * _exp(log_k, chunk_top[..., None])[..., None])
-    tops = torch.cat((old.top[..., None], chunk_top), -1)
-    running = tops.cummax(-1).values
-    stacked = torch.cat((old.sums[:, :, None], each), 2)
-    sums = (_lower(tops, running) @ stacked.flatten(3)).view_as(stacked)
-    return _Sums(sums[:, :, :-1], running[..., :-1]), _Sums(sums[:, :, -1], running[..., -1])
-
-
-def _chunks(x: Tensor, chunk: int, fill: float) -> Tensor:
-    """(batch, head, time, n) as (batch, head, chunk, row, n), the last chunk filled up."""
-    missing = -x.shape[2] % chunk
-    return (torch.nn.functional.pad(x, (0, 0, 0, missing), value=fill) if missing else x).unflatten(2, (-1, chunk))
-
-
-def _exp(log: Tensor, top: Tensor) -> Tensor:
-    """exp(log - top) with exp(-inf - -inf) = 0: a sum without keys."""
-    return (log - top.where(top > -math.inf, 0.0)).exp()
-
-
-def _lower(log: Tensor, top: Tensor) -> Tensor:
-    """exp(log_j - top_i) for j <= i, else 0; masked before the exponential, so that a later key can neither overflow nor leak."""
-    ones = torch.ones(log.shape[-1], log.shape[-1], dtype=torch.bool, device=log.device)
-    return _exp(log[..., None, :].masked_fill(ones.triu(1), -math.inf), top[..., None])
+    old = _start(call, q, v, state)
+    count, position = _counted(k, key_mask, state)
+    layout = Layout(is_causal, key_mask, _visible(call, q, k, key_mask, count, is_causal), positions or (None, None))
+    tensors = dict(call.feature_map.named_parameters()) | dict(call.feature_map.named_buffers())
+    inputs = (q, k, *tensors.values(), v, *old)
+    if _is_transformed(inputs):
+        (out, _), after, _ = _forward(call, layout, q, k, v, old)
+    else:
+        out, *pair = _Attention.apply(call, layout, list(tensors), *inputs)
+        after = Sums(*pair)
+    return out, State(after.sums[..., :-1], after.sums[..., -1], after.top, count, position)
 
 
 def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) -> Tensor:
     """Output rows from (sum K v, sum K) relative to exp(log_scale); `visible` (batch, 1, row) counts keys."""
-    if call.normalise == "part":  # to be joined with other parts of the same rows: (numerator, denominator, log scale)
-        return torch.cat((total, log_scale[..., None]), -1)
-    out, by = total[..., :-1], total[..., -1:]
-    if call.normalise == "sum":
-        return out / by.masked_fill(by.abs() <= call.least, math.inf)  # the square of an inverse could leave the range
-    if call.normalise == "rms":
-        out = out * _inverse(out.detach().abs().amax(-1, keepdim=True), call.least)  # a constant, so that squares stay in range
-        return out * _inverse(out.square().mean(-1, keepdim=True), root=True)
-    out = out * log_scale.exp()[..., None]
-    return out * _inverse(visible[..., None].to(out.dtype)) if call.normalise == "count" else out
+    return rows(call, total, log_scale, visible[:, 0] if call.normalise == "count" else None).out
 
 
-def _inverse(x: Tensor, least: float = 0.0, *, root: bool = False) -> Tensor:
-    """1 / x (or 1 / sqrt x), but 0 with zero gradient where |x| <= least."""
-    x = x.masked_fill(x.abs() <= least, math.inf)
-    return x.rsqrt() if root else x.reciprocal()
+def _start(call: Call, q: Tensor, v: Tensor, state: State | None) -> Sums:
+    """The sums before the first key."""
+    if state is None:
+        zeros = torch.zeros(*q.shape[:2], call.feature_map.feature_dim, v.shape[-1] + 1, dtype=call.dtype, device=q.device)
+        return Sums(zeros, zeros.new_full(q.shape[:2], -torch.inf))
+    return Sums(torch.cat((state.context, state.key_sum[..., None]), -1).to(call.dtype), state.log_scale.to(call.dtype))
+
+
+def _counted(k: Tensor, key_mask: Tensor | None, state: State | None) -> tuple[Tensor, Tensor]:
+    """(keys attended to, tokens seen) after this call, each (batch,)."""
+    time = torch.full((k.shape[0],), k.shape[2], dtype=torch.int64, device=k.device)
+    added = time if key_mask is None else key_mask.sum(-1)
+    return (added, time) if state is None else (state.count + added, state.position + time)
+
+
+def _visible(call: Call, q: Tensor, k: Tensor, key_mask: Tensor | None, count: Tensor, is_causal: bool) -> Tensor | None:
+    """Keys that each query attends to, (batch, query), where they are asked for."""
+    if call.normalise != "count":
+        return None
+    if not is_causal:
+        return count[:, None].expand(-1, q.shape[2])
+    mask = (torch.ones_like(k[:, 0, :, 0]) if key_mask is None else key_mask).long()
+    later = mask.flip(1).cumsum(-1).flip(1) - mask  # keys that a row does not see
+    return (count[:, None] - later)[:, -q.shape[2] :]
+
+
+def _is_transformed(inputs: Iterable[Tensor]) -> bool:
+    """Whether a backward pass of our own would be in the way of a transformation of the whole computation."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return True
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in inputs)
+
+
+def _spans(start: int, stop: int) -> list[tuple[int, int]]:
+    return [(a, min(a + _BLOCK, stop)) for a in range(start, stop, _BLOCK)]
+
+
+def _forward(call: Call, layout: Layout, q: Tensor, k: Tensor, v: Tensor, old: Sums) -> tuple[Rows, Sums, list[Sums]]:
+    """All rows, the sums after the last key, and the sums that each causal block starts from (or that all queries read)."""
+    keys, queries, past = layout.keys(k, v), layout.queries(q), layout.past(q, k)
+    for span in _spans(0, past):
+        old = absorb(call, keys.span(*span), old)
+    parts, sums = [], [old]
+    for start, stop in _spans(0, q.shape[2]):
+        part = queries.span(start, stop)
+        if layout.is_causal:
+            out, after = causal_block(call, part, keys.span(past + start, past + stop), sums[-1])
+            sums.append(after)
+        else:
+            out = read(call, part, old)
+        parts.append(out)
+    return Rows(*(torch.cat(x, 2) for x in zip(*parts))), sums[-1], sums
+
+
+class _Attention(torch.autograd.Function):
+    """`_forward` with a backward pass of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Call, layout: Layout, names: list[str], *inputs: Tensor) -> Any:
+        q, k, *tensors, v, sums, top = inputs
+        numbers = q.shape[0] * q.shape[1] * (q.shape[2] + k.shape[2]) * call.feature_map.feature_dim
+        needs = ctx.needs_input_grad[3:]
+        kind = ExponentialTape if ExponentialTape.suits(call, q.shape[-1]) else Tape
+        ctx.tape = kind(call, dict(zip(names, tensors)), needs, keep=any(needs) and numbers <= _KEPT)
+        ctx.call, ctx.layout = call, layout
+        (out, factor), after, saved = _forward(call._replace(tape=ctx.tape), layout, q, k, v, Sums(sums, top))
+        ctx.save_for_backward(*inputs, out, factor, *(x for pair in saved for x in pair))
+        ctx.mark_non_differentiable(after.top)
+        return out, *after
+
+    @staticmethod
+    def backward(ctx: Any, d_out: Tensor, d_sums: Tensor, _: Any) -> Any:
+        needs = ctx.needs_input_grad[3:]
+        inputs, (out, factor, *flat) = ctx.saved_tensors[: len(needs)], ctx.saved_tensors[len(needs) :]
+        with torch.autocast(d_out.device.type, enabled=False):
+            if torch.is_grad_enabled():
+                return None, None, None, *_differentiable(ctx, inputs, needs, d_out, d_sums)
+            ctx.tape.rewind()
+            sums = [Sums(*pair) for pair in zip(flat[::2], flat[1::2])]
+            backward = _Backward(ctx.call._replace(tape=ctx.tape), ctx.layout, ctx.tape, inputs, needs)
+            d_sums = backward.rows(Rows(out, factor), sums, d_out, d_sums)
+            return None, None, None, *backward.start(sums[0], d_sums)
+
+
+def _differentiable(ctx: Any, inputs: Any, needs: Any, d_out: Tensor, d_sums: Tensor) -> list[Tensor | None]:
+    """The gradients with a history, for second derivatives."""
+    q, k, *_, v, sums, top = inputs
+    (out, _), after, _ = _forward(ctx.call, ctx.layout, q, k, v, Sums(sums, top))
+    wanted = [x for x, need in zip(inputs, needs) if need]
+    grads = iter(torch.autograd.grad((out, after.sums), wanted, (d_out, d_sums), create_graph=True, allow_unused=True))
+    return [next(grads) if need else None for need in needs]
+
+
+class _Backward:
+    """Gradients of one call, gathered over its blocks from the last one to the first."""
+
+    def __init__(self, call: Call, layout: Layout, tape: Tape, inputs: Any, needs: Any) -> None:
+        q, k, *_, v, sums, top = inputs
+        self.call, self.layout, self.tape, self.needs = call, layout, tape, needs
+        self.keys, self.queries, self.past, self.old = layout.keys(k, v), layout.queries(q), layout.past(q, k), Sums(sums, top)
+        self.q, self.k, self.v = (torch.empty_like(x) if need else None for x, need in zip((q, k, v), (*needs[:2], needs[-3])))
+
+    def rows(self, rows: Rows, sums: list[Sums], d_out: Tensor, d_sums: Tensor) -> Tensor:
+        """Through all queries, and the causal keys with them; returns the gradient of the sums before those."""
+        for i, (start, stop) in reversed(list(enumerate(_spans(0, self.queries.q.shape[2])))):
+            at = slice(start, stop)
+            d_total, d_log = self._total(*(x[:, :, at] for x in (*rows, d_out)))
+            if self.layout.is_causal:
+                d_sums = self._causal(start, stop, sums[i], d_total, d_log, d_sums)
+            else:
+                features = self._features(start, stop)
+                _put(self.q, at, self.tape.pull(d_total @ sums[0].sums.mT, d_log))
+                d_sums = d_sums + features.mT @ d_total
+        return d_sums
+
+    def start(self, sums: Sums, d_sums: Tensor) -> list[Tensor | None]:
+        """Through the keys that all queries see; returns the gradients of all inputs."""
+        for start, stop in reversed(_spans(0, self.past)):
+            log_scale, features, values = self.call.keys(*self.keys.span(start, stop))
+            weight = exp(log_scale, sums.top[..., None])[..., None]
+            self._put_keys(slice(start, stop), (values * weight) @ d_sums.mT, (features @ d_sums) * weight, values)
+        d_old = d_sums * exp(self.old.top, sums.top)[..., None, None]
+        d_top = (d_old * self.old.sums).sum((-2, -1)) if self.needs[-1] else None
+        return [
+            self.q,
+            self.k,
+            *(self.tape.grads.get(name) for name in self.tape.tensors),
+            self.v,
+            d_old if self.needs[-2] else None,
+            d_top,
+        ]
+
+    def _features(self, start: int, stop: int) -> Tensor:
+        q, _, position = self.queries.span(start, stop)
+        return self.call.features(q, "query", position)[1]
+
+    def _total(self, out: Tensor, factor: Tensor, d_out: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Gradients of a row's (sum K v, sum K) and of its log scale, None where that cancels."""
+        how = self.call.normalise
+        if how == "part":
+            return d_out[..., :-1], d_out[..., -1]
+        along = (d_out * out).sum(-1, keepdim=True)
+        if how == "sum":
+            return torch.cat((d_out, -along), -1) * factor, None
+        zero = torch.zeros_like(along)
+        if how == "rms":
+            return torch.cat((d_out - out * (along / out.shape[-1]), zero), -1) * factor, None
+        return torch.cat((d_out, zero), -1) * factor, along[..., 0]
+
+    def _causal(self, start: int, stop: int, old: Sums, d_total: Tensor, d_log: Tensor | None, d_after: Tensor) -> Tensor:
+        """Through a causal block; returns the gradient of the sums before it."""
+        log_k, phi_k, values = self.call.keys(*self.keys.span(self.past + start, self.past + stop))
+        key_block = self.tape.block
+        block = chunks(self.call, self._features(start, stop), log_k, phi_k, values, old)
+        d_old, *grads = _through_chunks(block, d_total, d_after)
+        d_phi_q, d_phi_k, d_values = (x.flatten(2, 3)[:, :, : stop - start] for x in grads)
+        _put(self.q, slice(start, stop), self.tape.pull(d_phi_q, d_log))
+        self.tape.block = key_block
+        self._put_keys(slice(self.past + start, self.past + stop), d_phi_k, d_values, values)
+        return d_old
+
+    def _put_keys(self, at: slice, d_features: Tensor, d_values: Tensor, values: Tensor) -> None:
+        """Through the features of keys; a weight and its row of values are a product, which gives the gradient of the log scale."""
+        d_k = self.tape.pull(d_features, (d_values * values).sum(-1))
+        mask = None if self.keys.mask is None else self.keys.mask[:, None, at, None]
+        for to, grad in ((self.k, d_k), (self.v, d_values[..., :-1])):
+            _put(to, at, grad if grad is None or mask is None else grad.where(mask, 0))
+
+
+def _put(to: Tensor | None, at: slice, grad: Tensor | None) -> None:
+    if to is not None:
+        to[:, :, at] = 0 if grad is None else grad
+
+
+def _through_chunks(block: Chunks, d_total: Tensor, d_after: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the old sums, of phi_q, phi_k and values (in chunks) from those of the rows' totals and of the sums after the block."""
+    d_total = in_chunks(d_total, block.phi_q.shape[3])
+    far, d_near = d_total * block.old, (d_total @ block.values.mT) * block.near
+    d_sums = torch.cat((block.phi_q.mT @ far, d_after[:, :, None]), 2)
+    d_sums = (block.carry.mT @ d_sums.flatten(3)).view_as(d_sums)
+    d_each = d_sums[:, :, 1:]
+    d_phi_q = far @ block.before.sums.mT + d_near @ block.phi_k
+    d_phi_k = (block.values * block.weight) @ d_each.mT + d_near.mT @ block.phi_q
+    near = (block.phi_q @ block.phi_k.mT) * block.near
+    d_values = (block.phi_k @ d_each) * block.weight + near.mT @ d_total
+    return d_sums[:, :, 0], d_phi_q, d_phi_k, d_values
