@@ -129,8 +129,7 @@ class Cut(Shuffled):
             yield batch
 
 
-@pytest.mark.parametrize("cut", [1, 4, 6, 9, 11, 17])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("cut", "precision"), [(1, "float32"), (4, "bfloat16"), (6, "float32"), (9, "float32"), (17, "bfloat16")])
 def test_a_run_cut_in_the_middle_of_an_epoch_ends_bitwise_like_a_whole_one(tmp_path, cut, precision):
     options = {"n_epochs": 3, "freeze_omega": False, "validation": batches(), "precision": precision, "checkpoint_every": 2, "rng": 5}
     whole, resumed = small(), small()
@@ -211,8 +210,9 @@ def test_bad_targets_of_a_language_model_are_named(changes, message):
         finetune(language(), [{**text(8), **changes}], rng=0)
 
 
-@pytest.mark.parametrize("attention", ["softmax", "softplus", "fourier"])
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+@pytest.mark.parametrize(
+    ("attention", "precision"), [("softmax", "bfloat16"), ("softplus", "bfloat16"), ("softplus", "float16"), ("fourier", "float16")]
+)
 def test_half_precision_trains_about_as_well_and_keeps_float32_parameters(attention, precision):
     model = small(attention)
     history = finetune(model, batches(), n_epochs=12, lr=1e-2, validation=batches(), precision=precision, rng=0)

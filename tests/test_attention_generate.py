@@ -30,25 +30,25 @@ def by_full_evaluation(model: Transformer, tokens: torch.Tensor, n_new: int) -> 
 @pytest.mark.parametrize("changes", [{}, {"positions": "rotary", "kv_heads": 1}, {"tie_embeddings": True, "projections": "shared"}])
 def test_greedy_tokens_are_those_of_full_evaluation(attention, changes):
     model = language(attention, **changes).double()  # float64: ties in float32 could break either way
-    assert torch.equal(model.generate(prompts(), 20), by_full_evaluation(model, prompts(), 20))
+    assert torch.equal(model.generate(prompts(), 8), by_full_evaluation(model, prompts(), 8))
 
 
 @pytest.mark.parametrize("attention", [*MAPS, "softmax", ("softmax", "hedgehog")])
 def test_logits_of_single_steps_are_those_of_full_evaluation_to_rounding(attention):
     wide = {"cosformer": 16, "polaformer": 16}.get(attention, 8)  # two features for each of the head's 8 dimensions
-    model, tokens = language(attention, n_features=wide), prompts(3, 30)
+    model, tokens = language(attention, n_features=wide), prompts(3, 16)
     ones = torch.ones_like(tokens, dtype=torch.bool)
     expected = model({"tokens": tokens, "key_mask": ones})
     logits, memory = model({"tokens": tokens[:, :7], "key_mask": ones[:, :7]}, return_memory=True)
     torch.testing.assert_close(logits, expected[:, :7], rtol=1e-5, atol=1e-5)
-    for i in range(7, 30):
+    for i in range(7, 16):
         logits, memory = model({"tokens": tokens[:, i : i + 1], "key_mask": ones[:, :1]}, memory=memory, return_memory=True)
         torch.testing.assert_close(logits[:, 0], expected[:, i], rtol=1e-5, atol=1e-5)
 
 
 def test_a_windowed_kernel_generates_as_it_evaluates():
     model = language("favor", window=4).double()
-    assert torch.equal(model.generate(prompts(), 20), by_full_evaluation(model, prompts(), 20))
+    assert torch.equal(model.generate(prompts(), 8), by_full_evaluation(model, prompts(), 8))
 
 
 @pytest.mark.parametrize("attention", LAYERS)
@@ -57,9 +57,9 @@ def test_prompts_of_different_lengths_continue_as_each_one_does_alone(attention,
     model = language(attention, positions=positions).double()
     tokens, lengths = prompts(3, 6), (6, 1, 4)
     key_mask = torch.arange(6) >= 6 - torch.tensor(lengths)[:, None]
-    got = model.generate(tokens.masked_fill(~key_mask, -5), 10, key_mask=key_mask)
+    got = model.generate(tokens.masked_fill(~key_mask, -5), 5, key_mask=key_mask)
     for row, length in enumerate(lengths):
-        assert torch.equal(got[row, 6 - length :], model.generate(tokens[row : row + 1, 6 - length :], 10)[0])
+        assert torch.equal(got[row, 6 - length :], model.generate(tokens[row : row + 1, 6 - length :], 5)[0])
 
 
 def test_a_kernel_remembers_the_same_amount_at_any_length_and_softmax_everything():
