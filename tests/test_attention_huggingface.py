@@ -195,6 +195,18 @@ def test_grouped_heads_share_keys_as_if_they_were_repeated():
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
+def test_heads_that_stay_softmax_are_softmax_at_any_scale(is_causal):
+    draw = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(2, heads, 9, DIM, generator=draw).double() for heads in (HEADS, 2, 2))
+    mask = torch.tensor([[0] * 3 + [1] * 6, [1] * 9]).bool()
+    out = kernel([False, True, True, False])(q, k, v, key_mask=mask, is_causal=is_causal, scale=0.7)
+    visible = mask[:, None, None] & (torch.ones(9, 9).tril().bool() if is_causal else torch.ones(9, 9).bool())
+    scores = (0.7 * q @ k.repeat_interleave(2, 1).mT).masked_fill(~visible, -torch.inf)
+    expected = (scores.softmax(-1).nan_to_num() @ v.repeat_interleave(2, 1))[:, 1:3]
+    torch.testing.assert_close(out[:, 1:3], expected)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
 def test_preprocessing_acts_on_scaled_queries_and_keys_with_a_weight_for_each_key(is_causal):
     draw = torch.Generator().manual_seed(4)
     q, v = (torch.randn(2, HEADS, 9, DIM, generator=draw) for _ in range(2))

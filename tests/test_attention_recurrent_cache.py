@@ -217,6 +217,8 @@ def test_a_failed_step_leaves_nothing_behind():
     expected, cache = logits(model), RecurrentCache(model)
     with pytest.raises(ValueError, match="attention_mask must be"):
         model(TOKENS, attention_mask=torch.zeros(3, 1, 9, 9), cache=cache, use_cache=True)
+    cache = RecurrentCache(model)
+    logits(model, 0, 5, cache)
     cache.layers[1].update(*torch.randn(2, 3, HEADS, 2, DIM))  # announced, and never read
     assert torch.equal(logits(model), expected)
 
