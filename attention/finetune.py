@@ -121,7 +121,8 @@ def train(
         check_batches(validation, "validation")
     elif settings["patience"] is not None or settings["restore_best"]:
         raise ValueError("patience and restore_best need validation batches, got validation=None")
-    settings, every = settings | {"model": asdict(model.config)}, settings["checkpoint_every"]
+    sizes = json.loads(json.dumps(asdict(model.config), default=repr))  # feature options may hold arrays
+    settings, every = settings | {"model": sizes}, settings["checkpoint_every"]
     del settings["checkpoint_every"]  # decides nothing about the result
     n_batches = count_batches(batches)
     for module in model.feature_maps:

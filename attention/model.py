@@ -207,7 +207,7 @@ class Transformer(nn.Module):
         if (memory is not None or flag(return_memory, "return_memory")) and not self.config.causal:
             raise ValueError("only a causal model has a memory: earlier tokens of a bidirectional one change with later ones")
         x, key_mask, position = self._embed(batch, memory)
-        parts, padded = [], None if bool(key_mask.all()) else key_mask  # attention without a mask is faster
+        parts, padded = [], _padded(key_mask)
         for block, before in zip(self.blocks, [None] * len(self.blocks) if memory is None else memory.layers, strict=True):
             x, part = block(x, padded, position, before, return_memory=return_memory)
             parts.append(part)
@@ -224,7 +224,7 @@ class Transformer(nn.Module):
             raise ValueError(f"layer must be below {len(self.blocks)}, got {layer}")
         x, key_mask, position = self._embed(batch, None)
         for block in self.blocks[:layer]:
-            x, _ = block(x, key_mask, position)
+            x, _ = block(x, _padded(key_mask), position)
         block = cast(Block, self.blocks[layer])
         q, k, _ = block.attention.queries_keys_values(block.norm_attention(x), position)
         q, k = (side.masked_fill(~key_mask[:, None, :, None], 0.0) for side in (q, k))
@@ -273,6 +273,11 @@ def masked_mean(x: Tensor, key_mask: Tensor) -> Tensor:
     """Mean over the real tokens, (..., time, dim) -> (..., dim), key_mask broadcast to (..., time); padding is left out, not times 0."""
     keep = key_mask[..., None]
     return torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum(-2) / keep.sum(-2)
+
+
+def _padded(key_mask: Tensor) -> Tensor | None:
+    """The mask if it hides anything: attention without one is faster."""
+    return None if bool(key_mask.all()) else key_mask
 
 
 def _embedding(config: ModelConfig) -> nn.Module:

@@ -1,6 +1,13 @@
 """One training run over several processes: which rows are mine, and sums over all of them.
 
-Without an initialised `torch.distributed` process group there is one process, which has all rows.
+Without an initialised `torch.distributed` process group there is one process, which has all rows. A script for several, started by
+`torchrun --nproc-per-node 2 train.py`:
+
+    torch.distributed.init_process_group("gloo")  # on GPUs: "nccl", and model.to(f"cuda:{os.environ['LOCAL_RANK']}")
+    model = Transformer(config, rng=0)
+    finetune(model, batches, checkpoint="run.pt", rng=0)  # the same batches in every process, each takes its rows
+    if torch.distributed.get_rank() == 0:
+        torch.save(model.state_dict(), "model.pt")
 """
 
 from __future__ import annotations

@@ -153,6 +153,15 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path):
         finetune(small(), batches(), checkpoint=path, rng=0)
 
 
+def test_particles_given_to_the_model_are_settings_like_others(tmp_path):
+    given = {name: {"feature_options": {"omega": torch.full((8, 8), value)}} for name, value in (("one", 1.0), ("two", 2.0))}
+    for _ in range(2):
+        history = finetune(small(**given["one"]), batches(), checkpoint=tmp_path / "run.pt", rng=0)
+    assert history.sizes == {"epoch": 1}
+    with pytest.raises(ValueError, match="other settings"):
+        finetune(small(**given["two"]), batches(), checkpoint=tmp_path / "run.pt", rng=0)
+
+
 def text(n: int = 64, time: int = 12) -> dict[str, torch.Tensor]:
     """Rows that count upwards modulo 10 from anywhere; the first tokens of some rows are padding."""
     tokens = (torch.arange(n)[:, None] * 7 + torch.arange(time)) % 10
