@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention.feature_map import FeatureMap, described
 from attention.layout import Inputs, ended, filled, grouped, packed
-from attention.quadratic import quadratic
+from attention.quadratic import absorbed, quadratic
 from attention.running_sums import Call, State, attend, normalised
 from attention.window import WindowState, windowed
 from particles.arrays import count as as_count
@@ -153,7 +153,7 @@ def _by_form(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
         allowed = None
         if choice.is_causal:
             allowed = torch.ones(x.q.shape[2], x.k.shape[2], dtype=torch.bool, device=x.q.device).tril(x.k.shape[2] - x.q.shape[2])
-        return quadratic(call, x, allowed, return_state=choice.return_state)
+        return quadratic(call, x, allowed), absorbed(call, x) if choice.return_state else None
     rows, after = attend(call, x.q, x.k, x.v, x.key_mask, x.state, is_causal=choice.is_causal, positions=x.positions)
     return rows, ended(after, x)
 
@@ -172,8 +172,7 @@ def _divided(call: Call, part: Tensor, report: dict[str, Tensor] | None) -> Tens
     """Rows from their part, and the report of their divisors."""
     total, log_scale = part[..., :-1], part[..., -1]
     if report is not None:
-        by = total[..., -1].detach()
-        report["denominator"] = by
+        report["denominator"] = by = total[..., -1].detach()
         report["nonpositive"] = (by <= call.least)[log_scale > -math.inf].to(by.dtype).mean()
     return normalised(call, total, log_scale, log_scale)
 

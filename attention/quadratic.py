@@ -11,29 +11,31 @@ import math
 import torch
 from torch import Tensor
 
+from attention.blocks import exp
 from attention.layout import Inputs, ended
-from attention.running_sums import Call, State, normalised
+from attention.running_sums import Call, State, attend, normalised
 
 
-def quadratic(call: Call, x: Inputs, allowed: Tensor | None, *, return_state: bool) -> tuple[Tensor, State | None]:
+def quadratic(call: Call, x: Inputs, allowed: Tensor | None) -> Tensor:
     """Rows as `running_sums.attend` has them; query i sees key j where `allowed` (query, key), everywhere if None."""
     query, key = x.positions or (None, None)
     log_q, phi_q = call.features(x.q, "query", query)
     log_k, phi_k, values = call.keys(x.k, x.v, x.key_mask, key)
     log_weight = log_k[:, :, None] if allowed is None else log_k[:, :, None].masked_fill(~allowed, -math.inf)
     top = call.level(log_weight).amax(-1)
-    top = top if x.state is None else torch.maximum(top, x.state.log_scale[..., None])
+    top = top if x.state is None else torch.maximum(top, x.state.log_scale.detach()[..., None])
     weight, kernel = exp(log_weight, top[..., None]), phi_q @ phi_k.mT
     total = kernel @ (values * weight.mT) if allowed is None else (kernel * weight) @ values
     if x.state is not None:
-        total = total + (phi_q @ _sums(x.state).to(call.dtype)) * exp(x.state.log_scale[..., None], top)[..., None]
-    rows = normalised(call, total, log_q + top, _visible(x, allowed))
-    return rows, _absorbed(call, x, log_k, phi_k, values) if return_state else None
+        sums = torch.cat((x.state.context, x.state.key_sum[..., None]), -1).to(call.dtype)
+        total = total + (phi_q @ sums) * exp(x.state.log_scale[..., None], top)[..., None]
+    return normalised(call, total, log_q + top, _visible(x, allowed) if call.normalise == "count" else log_q)
 
 
 def absorbed(call: Call, x: Inputs) -> State:
     """The state after these keys."""
-    return _absorbed(call, x, *call.keys(x.k, x.v, x.key_mask, None if x.positions is None else x.positions[1]))
+    first = None if x.positions is None else (x.positions[0][:, :1], x.positions[1])
+    return ended(attend(call, x.q[:, :, :1], x.k, x.v, x.key_mask, x.state, is_causal=False, positions=first)[1], x)
 
 
 def joined(parts: list[Tensor]) -> Tensor:
@@ -44,30 +46,8 @@ def joined(parts: list[Tensor]) -> Tensor:
     return torch.cat((total, top[..., None]), -1)
 
 
-def exp(log: Tensor, top: Tensor) -> Tensor:
-    """exp(log - top) with exp(-inf - -inf) = 0: a sum without keys."""
-    return (log - top.where(top > -math.inf, 0.0)).exp()
-
-
-def _sums(state: State) -> Tensor:
-    return torch.cat((state.context, state.key_sum[..., None]), -1)
-
-
 def _visible(x: Inputs, allowed: Tensor | None) -> Tensor:
     """Keys that a row sees, (batch, 1, query)."""
     seen = torch.zeros(x.q.shape[0], dtype=torch.int64, device=x.q.device) if x.state is None else x.state.count
-    if allowed is None:
-        return (seen + x.mask.sum(-1))[:, None, None]
-    return (seen[:, None] + (allowed & x.mask[:, None]).sum(-1))[:, None]
-
-
-def _absorbed(call: Call, x: Inputs, log_k: Tensor, phi_k: Tensor, values: Tensor) -> State:
-    top = call.level(log_k).amax(-1)
-    top = top if x.state is None else torch.maximum(top, x.state.log_scale)
-    sums = phi_k.mT @ (values * exp(log_k, top[..., None])[..., None])
-    count = torch.zeros(x.q.shape[0], dtype=torch.int64, device=x.q.device)
-    position = count + x.k.shape[2]
-    if x.state is not None:
-        sums = sums + _sums(x.state) * exp(x.state.log_scale, top)[..., None, None]
-        count, position = x.state.count, x.state.position + x.k.shape[2]
-    return ended(State(sums[..., :-1], sums[..., -1], top, count + x.mask.sum(-1), position), x)
+    mask = x.mask[:, None] if allowed is None else allowed & x.mask[:, None]
+    return (seen[:, None] + mask.sum(-1))[:, None]

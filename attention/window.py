@@ -16,8 +16,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
+from attention.blocks import exp
 from attention.layout import Inputs, ended
-from attention.quadratic import absorbed, exp, joined, quadratic
+from attention.quadratic import absorbed, joined, quadratic
 from attention.running_sums import Call, State, attend
 
 _ROWS = 64  # least number of rows that share a block of the band
@@ -109,8 +110,7 @@ def _far_by_matrix(call: Call, x: Inputs, window: int, is_causal: bool) -> tuple
     key = torch.arange(keys, device=x.k.device)
     behind = key[keys - queries :, None] - key
     allowed = behind >= window if is_causal else behind.abs() >= window
-    rows, _ = quadratic(call, x, allowed, return_state=False)
-    return [rows], absorbed(call, _older(x, window)) if is_causal else None
+    return [quadratic(call, x, allowed)], absorbed(call, _older(x, window)) if is_causal else None
 
 
 def _near(call: Call, x: Inputs, window: int, is_causal: bool) -> Tensor:
