@@ -13,18 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attention.activations import Activations, log_softmax_rows, visible
+from attention.activations import Activations, changed, log_softmax_rows, visible
 from attention.base import FeatureMap, described
 from attention.batches import Batch, on_device
 from attention.layer_kernel import LayerKernel
 from attention.model import Transformer
-from attention.rows import Rows, divergence, kernel_rows
 from particles.arrays import flag
 
 PAIRS, ROWS = ("sequence", "head", "query", "key"), ("sequence", "head", "query")
+SMALLEST = 1e-6  # weights below count as this in a divergence: kernels may have zero and negative ones
 
 
 class Heads(NamedTuple):
@@ -34,15 +33,10 @@ class Heads(NamedTuple):
     seen: Activations
 
 
-def heads_from(
-    q: Float[Tensor, "batch head query dim"],
-    k: Float[Tensor, "batch key_head key dim"],
-    feature_map: FeatureMap | None,
-    *,
-    key_mask: Bool[Tensor, "batch key"] | None = None,
-    is_causal: bool = False,
-) -> Heads:
-    """`Heads` of raw queries and keys, scaled so that softmax is over q.k; feature_map None is softmax itself.
+def heads_from(q: Tensor, k: Tensor, feature_map: FeatureMap | None, *, key_mask: Tensor | None = None, is_causal: bool = False) -> Heads:
+    """`Heads` of raw queries (batch, head, query, dim) and keys (batch, key_head, key, dim), scaled so that softmax is over q.k.
+
+    feature_map None is softmax itself; key_mask (batch, key) is boolean, True = a real token.
 
     Raises
     ------
@@ -121,33 +115,34 @@ def attention_maps(heads: Heads) -> xr.Dataset:
     A kernel row is divided by the sum of its absolute values: attention itself for positive maps, its shape for signed ones, whose own
     sum may vanish.
     """
-    rows, exact, seen = _rows(heads)
-    kernel = (rows.weights * rows.share[..., None]).where(seen, torch.nan)
-    softmax = exact.exp().where(seen, torch.nan)
+    rows = _rows(heads)
+    kernel, softmax = (part.where(rows.seen, torch.nan) for part in (rows.shares, rows.log_softmax.exp()))
     return _dataset({"softmax": (PAIRS, softmax, "1"), "kernel": (PAIRS, kernel, "1"), "error": (PAIRS, kernel - softmax, "1")})
 
 
 def kernel_error(heads: Heads) -> xr.Dataset:
-    """The kernel's weights against softmax's, pair by pair and for each head.
+    """The kernel's weights, divided by the sum of their row, against softmax's, pair by pair and for each head.
 
     Returns
     -------
     xr.Dataset
-        (sequence, head, query, key): log_softmax, log_kernel [nat], logarithms of rows that sum to 1 (the kernel's NaN where it is not
-        positive); (head): divergence, the mean KL(softmax | kernel) of rows [nat] (weights below 1e-6 of signed kernels count as that),
-        total_variation, mean of sum |difference| / 2, and negative, the share of pairs with a negative weight.
+        (sequence, head, query, key): log_softmax, log_kernel [nat] (the kernel's NaN where its weight is not positive); (head):
+        divergence, the mean KL(softmax | kernel) of rows [nat], kernel weights below 1e-6 counting as that; total_variation, mean of
+        sum |difference| / 2; negative, the share of pairs whose kernel is negative. Rows with sum 0 have weights 0.
     """
-    rows, exact, seen = _rows(heads)
-    used = seen.any(-1)
-    distance = (rows.weights - exact.exp()).abs().where(seen, 0).sum(-1) / 2
-    log_kernel = rows.weights.log().where(seen & (rows.weights > 0), torch.nan)
+    rows = _rows(heads)
+    total = rows.relative[..., None]
+    weights = torch.where(total != 0, rows.shares / total, 0.0)
+    softmax, used = rows.log_softmax.exp(), rows.seen.any(-1)
+    divergence = (softmax * (rows.log_softmax - weights.clamp(min=SMALLEST).log())).where(rows.seen, 0).sum(-1)
+    distance = (weights - softmax).abs().where(rows.seen, 0).sum(-1) / 2
     return _dataset(
         {
-            "log_softmax": (PAIRS, exact.where(seen, torch.nan), "nat"),
-            "log_kernel": (PAIRS, log_kernel, "nat"),
-            "divergence": (("head",), _mean(divergence(rows.softmax, rows.log_weights, rows.visible), used), "nat"),
+            "log_softmax": (PAIRS, rows.log_softmax.where(rows.seen, torch.nan), "nat"),
+            "log_kernel": (PAIRS, weights.log().where(rows.seen & (weights > 0), torch.nan), "nat"),
+            "divergence": (("head",), _mean(divergence, used), "nat"),
             "total_variation": (("head",), _mean(distance, used), "1"),
-            "negative": (("head",), _mean((rows.weights < 0).double(), seen), "1"),
+            "negative": (("head",), _mean((rows.shares < 0).double(), rows.seen), "1"),
         }
     )
 
@@ -159,12 +154,11 @@ def effective_rank(heads: Heads) -> xr.Dataset:
     q_mask = seen.key_mask[:, -seen.q.shape[2] :] if seen.q.shape[2] <= seen.k.shape[2] else torch.ones_like(seen.q[:, 0, :, 0]).bool()
     ranks: dict[str, tuple[tuple[str, ...], Tensor, str]] = {}
     for role, side, mask in (("query", seen.q, q_mask), ("key", k, seen.key_mask)):
-        position = {"position": torch.arange(side.shape[2], device=side.device)} if kernel.feature_map.positional else {}
         with torch.no_grad():
-            log_scale, phi = kernel.feature_map(side, role=role, **position)
+            log_scale, phi = _features(kernel, side, role)
         log_scale = log_scale.masked_fill(~mask[:, None], -torch.inf)
         features = (phi * (log_scale - log_scale.amax((0, 2), keepdim=True)).exp()[..., None]).transpose(0, 1)
-        ranks[role] = (("head",), torch.tensor([feature_rank(head[mask].cpu().numpy()) for head in features]), "features")
+        ranks[role] = (("head",), features.new_tensor([feature_rank(head[mask].cpu().numpy()) for head in features]), "features")
     return _dataset(ranks).assign_attrs(n_features=kernel.feature_map.feature_dim)
 
 
@@ -183,13 +177,11 @@ def row_entropy(heads: Heads) -> xr.Dataset:
     Of a signed kernel it is the entropy of the shares |K| / sum |K|. Without a kernel only softmax's.
     """
     if heads.kernel is None:
-        seen = _seen(heads)
-        exact, kernel = _softmax(heads), None
+        seen, parts = _seen(heads), {"softmax": _softmax(heads).exp()}
     else:
-        rows, exact, seen = _rows(heads)
-        kernel = (rows.weights * rows.share[..., None]).abs()
+        rows = _rows(heads)
+        seen, parts = rows.seen, {"softmax": rows.log_softmax.exp(), "kernel": rows.shares.abs()}
     used = seen.any(-1)
-    parts = {"softmax": exact.exp()} | ({} if kernel is None else {"kernel": kernel})
     entropies = {name: -torch.special.xlogy(p, p).where(seen, 0).sum(-1).where(used, torch.nan) for name, p in parts.items()}
     entropies["largest"] = seen.sum(-1).double().log().where(used, torch.nan)
     return _dataset({name: (ROWS, value, "nat") for name, value in entropies.items()})
@@ -201,20 +193,28 @@ def denominators(heads: Heads) -> xr.Dataset:
     Returns
     -------
     xr.Dataset
-        (sequence, head, query): relative = sum K / sum |K|, 1 for positive maps; (head): nonpositive, the share of rows at or below 0, and
-        smallest, the least |relative|: the number of digits that the division loses is -log10 of it.
+        (sequence, head, query): relative = sum K / sum |K|, 1 for positive kernels, 0 where all weights are 0 (rectified maps);
+        (head): nonpositive, the share of rows at or below 0, and smallest, the least |relative|: -log10 of it is the number of digits that
+        the division loses.
     """
-    rows, _, seen = _rows(heads)
-    used = seen.any(-1)
-    relative = rows.share.where(used, torch.nan)
-    least = rows.share.abs().where(used, torch.inf).amin((0, 2))
+    rows = _rows(heads)
+    used = rows.seen.any(-1)
     return _dataset(
         {
-            "relative": (ROWS, relative, "1"),
-            "nonpositive": (("head",), _mean((rows.share <= 0).double(), used), "1"),
-            "smallest": (("head",), least, "1"),
+            "relative": (ROWS, rows.relative.where(used, torch.nan), "1"),
+            "nonpositive": (("head",), _mean((rows.relative <= 0).double(), used), "1"),
+            "smallest": (("head",), rows.relative.abs().where(used, torch.inf).amin((0, 2)), "1"),
         }
     )
+
+
+class _Rows(NamedTuple):
+    """K / sum |K| of each row and log softmax (batch, head, query, key), sum K / sum |K| (batch, head, query), the pairs that count."""
+
+    shares: Tensor
+    log_softmax: Tensor
+    relative: Tensor
+    seen: Tensor
 
 
 def _kernel(heads: Heads) -> LayerKernel:
@@ -240,10 +240,23 @@ def _softmax(heads: Heads) -> Tensor:
 
 
 @torch.no_grad()
-def _rows(heads: Heads) -> tuple[Rows, Tensor, Tensor]:
-    """The rows, log softmax, and the pairs that count."""
-    rows = kernel_rows(_kernel(heads), heads.seen)
-    return rows, rows.softmax, _seen(heads)
+def _rows(heads: Heads) -> _Rows:
+    """Rows relative to their largest entry, which neither overflows nor loses one; a preprocessed kernel's softmax is unchanged by it."""
+    kernel, seen = _kernel(heads), _seen(heads)
+    q, k, _, log_weight = changed(heads.seen, kernel.preprocess)
+    (_, phi_q), (log_k, phi_k) = _features(kernel, q, "query"), _features(kernel, k, "key")
+    entries = phi_q @ phi_k.mT
+    logs = entries.abs().log() + (log_k if log_weight is None else log_k + log_weight)[:, :, None]
+    logs = logs.masked_fill(~seen, -torch.inf)
+    top = logs.amax(-1, keepdim=True)
+    entries = entries.sign() * (logs - top.where(top > -torch.inf, 0)).exp()
+    shares = entries / entries.abs().sum(-1, keepdim=True).clamp(min=1.0)  # the largest entry is 1, or all are 0
+    return _Rows(shares, log_softmax_rows(q, k, log_weight, visible(heads.seen)), shares.sum(-1), seen)
+
+
+def _features(kernel: LayerKernel, x: Tensor, role: str) -> tuple[Tensor, Tensor]:
+    position = {"position": torch.arange(x.shape[2], device=x.device)} if kernel.feature_map.positional else {}
+    return kernel.feature_map(x, role=role, **position)
 
 
 def _mean(values: Tensor, used: Tensor) -> Tensor:

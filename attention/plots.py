@@ -30,18 +30,21 @@ def plot_attention_maps(maps: xr.Dataset, *, sequence: int = 0, head: int = 0, f
     maps : of `attention_maps`. Padding is hatched out. Returns the three images.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     _require(maps, "maps", ("softmax", "kernel", "error"))
     one = maps.isel(sequence=_index(maps, "sequence", sequence), head=_index(maps, "head", head))
     figure = plt.figure(figsize=(10, 3.4), layout="constrained") if figure is None else figure
     top, worst = (float(abs(one[names]).to_dataarray().max()) for names in (["softmax", "kernel"], ["error"]))
-    low = -top if float(one.kernel.min()) < 0 else 0.0
-    styles = {"softmax": ("viridis", low, top), "kernel": ("viridis", low, top), "error": ("PuOr", -worst, worst)}
+    weights = ("PuOr", -top, top) if float(one.kernel.min()) < 0 else ("viridis", 0.0, top)
+    styles = {"softmax": weights, "kernel": weights, "error": ("PuOr", -worst, worst)}
     images: list[Artist] = []
     for ax, (name, (cmap, least, most)) in zip(figure.subplots(1, 3, sharex=True, sharey=True), styles.items(), strict=True):
         ax.set_facecolor("0.85")
         images.append(ax.imshow(one[name], cmap=cmap, vmin=least, vmax=most or 1.0, interpolation="nearest"))
         ax.set(title={"error": "kernel - softmax"}.get(name, name), xlabel="key")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_locator(MaxNLocator(6, integer=True))
         if name != "softmax":
             figure.colorbar(images[-1], ax=ax, label="weight" if name == "kernel" else "difference of weights", shrink=0.9)  # type: ignore[arg-type]
     figure.axes[0].set_ylabel("query")
@@ -197,7 +200,9 @@ def plot_frequencies(result: xr.Dataset, *, layer: int = 0, head: int = 0, ax: A
     ]
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
-    ax.set(xlabel=r"$\omega$, first principal direction [1/unit]", ylabel="second [1/unit]", title=f"layer {layer}, head {head}")
+    ax.set(
+        xlabel=r"$\omega$, first principal direction [standardised]", ylabel="second [standardised]", title=f"layer {layer}, head {head}"
+    )
     ax.set_aspect("equal", adjustable="datalim")
     ax.legend(fontsize="small")
     return dots
