@@ -79,7 +79,8 @@ def softmax_free_attention(
         dtype = torch.promote_types(dtype, tensor.dtype)
     with torch.autocast(q.device.type, enabled=False):
         x, y = (_kept(t.to(dtype) * root, mask, 2) for t, mask in ((q, key_mask), (landmarks, landmark_mask)))
-        p = _kept(_kept(gaussian(y, x), landmark_mask, 2), key_mask, 3)
+        log_p = _kept(_kept(log_gaussian(y, x), landmark_mask, 2, -math.inf), key_mask, 3, -math.inf)
+        p = _over_tokens(log_p) if over == "tokens" else log_p.exp()
         a = gaussian(y, y) + positive(ridge, "ridge", zero=True) * torch.eye(y.shape[2], dtype=dtype, device=y.device)
         a = _kept(_kept(a, landmark_mask, 2), landmark_mask, 3)
         if flag(return_residual, "return_residual"):
@@ -87,8 +88,8 @@ def softmax_free_attention(
         else:
             inverse = _pinv(a, n_iter, tol, 0.0)[1].view_as(a)
         inner = p @ _kept(v.to(dtype), key_mask, 2)
-        if over is not None:
-            weight = _inverse_root((p if over == "tokens" else a).sum(-1, keepdim=True))
+        if over == "landmarks":
+            weight = _inverse_root(a.sum(-1, keepdim=True))
             inverse = weight * inverse * weight.mT
         out = (p.mT @ (inverse @ inner)).to(v.dtype)
     return (out, residual) if return_residual else out
@@ -102,14 +103,19 @@ def normalisation(normalise: bool | str | None) -> str | None:
 
 
 def gaussian(x: Tensor, y: Tensor) -> Tensor:
-    """exp(-|x_i - y_j|^2 / 2), (..., row, column), of x (..., row, dim) and y (..., column, dim), in their type.
+    """exp(-|x_i - y_j|^2 / 2), (..., row, column), of x (..., row, dim) and y (..., column, dim), in their type."""
+    return log_gaussian(x, y).exp()
+
+
+def log_gaussian(x: Tensor, y: Tensor) -> Tensor:
+    """-|x_i - y_j|^2 / 2, the logarithm of `gaussian`.
 
     |x|^2 + |y|^2 - 2 x.y loses its digits where tokens lie close together but far from 0: it is computed in float64.
     """
     wide = x.dtype if x.device.type == "mps" else torch.float64
     a, b = x.to(wide), y.to(wide)
     squares = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * a @ b.mT
-    return (-0.5 * squares.clamp_min(0)).to(x.dtype).exp()
+    return (-0.5 * squares.clamp_min(0)).to(x.dtype)
 
 
 def newton_pinv(a: Tensor, *, n_iter: int, tol: float | None = None, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -132,7 +138,8 @@ def newton_pinv(a: Tensor, *, n_iter: int, tol: float | None = None, ridge: floa
     The gradient is that of the pseudo-inverse, -X^T G X^T + (1 - A X) G^T X X^T + X^T X G^T (1 - X A) (Golub and Pereyra 1973), which for
     an inverse is its first term, wherever 1 - A X is a projector to sqrt(eps). A Gram matrix changes its rank only to second order, so it
     holds for coincident landmarks too. Elsewhere eigenvalues are unresolved, X is no pseudo-inverse, and the steps themselves are repeated
-    and differentiated. Singular values may be equal.
+    and differentiated. Singular values may be equal. Under torch.compile the steps are differentiated everywhere, unless they stop by
+    themselves: with a tol, or with an n_iter beyond -log2(eps).
 
     Raises
     ------
@@ -156,9 +163,11 @@ def _pinv(a: Tensor, n_iter: int, tol: float | None, ridge: float) -> tuple[Tens
         if a.shape[-1] != a.shape[-2]:
             raise ValueError(f"ridge needs square matrices, got {ridge!r} and a of shape {tuple(a.shape)}")
         a = a + ridge * torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    if torch.compiler.is_compiling() and tol is None:
-        return a, _steps(a, n_iter)  # the same numbers; gradients that depend on what came out cannot be traced
-    return a, _NewtonPinv.apply(a, n_iter, tol)
+    if not torch.compiler.is_compiling():
+        return a, _NewtonPinv.apply(a, n_iter, tol)
+    if _stops(a, n_iter, tol):  # what depends on numbers that came out cannot be traced
+        return a, torch.compiler.disable(_NewtonPinv.apply)(a, n_iter, tol)
+    return a, _steps(a, n_iter)  # the same numbers, with the gradient of the steps
 
 
 class _NewtonPinv(torch.autograd.Function):
@@ -167,7 +176,7 @@ class _NewtonPinv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, n_iter: int, tol: float | None) -> Tensor:
         steps = torch.full_like(a[:, 0, 0], n_iter, dtype=torch.int64)
-        x = _stopped(a, steps, tol) if tol is not None or n_iter > _growth(a) else _steps(a, n_iter)
+        x = _stopped(a, steps, tol) if _stops(a, n_iter, tol) else _steps(a, n_iter)
         ctx.save_for_backward(a, x, steps)
         return x
 
@@ -238,9 +247,10 @@ def _stopped(a: Tensor, steps: Tensor, tol: float | None) -> Tensor:
     return best
 
 
-def _growth(a: Tensor) -> float:
-    """Steps after which rounding errors in a null space, doubled by each, can reach the size of the matrix."""
-    return -math.log2(torch.finfo(a.dtype).eps)
+def _stops(a: Tensor, n_iter: int, tol: float | None) -> bool:
+    """Whether residuals have to be watched: for a tolerance, or for rounding errors in a null space, which each step doubles and more than
+    -log2(eps) of them can bring to the size of the matrix."""
+    return tol is not None or n_iter > -math.log2(torch.finfo(a.dtype).eps)
 
 
 def _residual(a: Tensor, ax: Tensor, largest: Tensor) -> Tensor:
@@ -264,11 +274,20 @@ def _minus(product: Tensor) -> Tensor:
     return torch.eye(product.shape[-1], dtype=product.dtype, device=product.device) - product
 
 
-def _kept(x: Tensor, mask: Tensor | None, axis: int) -> Tensor:
-    """x, but 0 where the mask (batch, n) of the given axis of x is False; never 0 times x."""
+def _over_tokens(log_p: Tensor) -> Tensor:
+    """D^-1/2 P with D = diag(P 1), from log P (..., landmark, token). Rows are divided by their sum first: P itself, and all the more the
+    derivative of D^-1/2, leave the range of float32 where a landmark is far from all tokens. Rows of -inf become 0."""
+    log_sum = log_p.detach().logsumexp(-1, keepdim=True)
+    log_sum = log_sum.masked_fill(log_sum == -math.inf, 0.0)
+    p = (log_p - log_sum).exp()
+    return (0.5 * log_sum).exp() * p * _inverse_root(p.sum(-1, keepdim=True))
+
+
+def _kept(x: Tensor, mask: Tensor | None, axis: int, other: float = 0.0) -> Tensor:
+    """x, but `other` where the mask (batch, n) of the given axis of x is False; never 0 times x."""
     if mask is None:
         return x
-    return x.where(mask.view(len(mask), *(mask.shape[1] if i == axis else 1 for i in range(1, x.ndim))), 0.0)
+    return x.where(mask.view(len(mask), *(mask.shape[1] if i == axis else 1 for i in range(1, x.ndim))), other)
 
 
 def _inverse_root(x: Tensor) -> Tensor:

@@ -464,6 +464,24 @@ def test_noncontiguous_and_empty_inputs(generator: torch.Generator) -> None:
         assert softmax_free_attention(q[:0], v[:0], landmarks[:0], normalise=normalise, tol=1e-3).shape == (0, 3, 10, 5)
 
 
+@pytest.mark.parametrize("far", [10.0, 12.0, 13.9, 20.0])  # P of 2e-22, 1e-32, 1e-42 (subnormal) and 0 in float32
+@pytest.mark.parametrize("normalise", NORMALISE)
+def test_landmarks_far_from_all_tokens_have_finite_outputs_and_gradients(
+    normalise: bool | str, far: float, generator: torch.Generator
+) -> None:
+    q, v, landmarks = (0.3 * t for t in _tokens(generator, 6, 3))
+    landmarks[:, :, 0, 0] += far
+    wide = [t.requires_grad_() for t in (q, v, landmarks)]
+    narrow = [t.detach().float().requires_grad_() for t in wide]
+    slow = naive_softmax_free_attention(*wide, scale=1.0, normalise=normalise)
+    out = softmax_free_attention(*narrow, scale=1.0, normalise=normalise)
+    assert _relative(out, slow) < 1e-5
+    weight = torch.randn(out.shape, dtype=F64, generator=generator)
+    expected = torch.autograd.grad((weight * slow).sum(), wide)
+    for grad, true in zip(torch.autograd.grad((weight * out.double()).sum(), narrow), expected):
+        assert _relative(grad, true) < 1e-4
+
+
 def test_normalisation_over_tokens_keeps_its_bound_at_every_length(generator: torch.Generator) -> None:
     for time in (16, 64, 256, 1024):
         q = torch.randn(time, 8, dtype=F64, generator=generator)
@@ -490,6 +508,19 @@ def test_compiled_is_eager(generator: torch.Generator) -> None:
             expected = (out, *grads)
     for one, other in zip((out, *grads), expected):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_compiled_steps_are_undone_as_eager_ones_are(generator: torch.Generator) -> None:
+    a = torch.randn(3, 6, 4, generator=generator)
+    a = (a @ a.mT).requires_grad_()  # of rank 4: 60 steps leave the null space at 1e28 unless they are watched
+    found = []
+    for pinv in (newton_pinv, torch.compile(newton_pinv, backend="aot_eager")):
+        inverse, residual = pinv(a, n_iter=60)
+        assert (residual < 1e-5).all()
+        found.append((inverse, *torch.autograd.grad(inverse.square().sum(), a)))
+    for one, other in zip(*found):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(
