@@ -158,7 +158,7 @@ class Chunks(NamedTuple):
 
     def total(self) -> Tensor:
         """(sum K v, sum K) of every row relative to exp(top)."""
-        return (self.phi_q @ self.before.sums) * self.old + ((self.phi_q @ self.phi_k.mT) * self.near) @ self.values
+        return add_product((self.phi_q @ self.before.sums) * self.old, (self.phi_q @ self.phi_k.mT) * self.near, self.values)
 
 
 def chunks(call: Call, phi_q: Tensor, log_k: Tensor, phi_k: Tensor, values: Tensor, old: Sums) -> Chunks:
@@ -171,11 +171,13 @@ def chunks(call: Call, phi_q: Tensor, log_k: Tensor, phi_k: Tensor, values: Tens
     weight = exp(log_k, chunk_top[..., None])[..., None]
     tops = torch.cat((old.top[..., None], chunk_top), -1)
     running = tops.detach().cummax(-1).values
-    carry, stacked = lower(tops, running), torch.cat((old.sums[:, :, None], phi_k.mT @ (values * weight)), 2)
-    sums = (carry @ stacked.flatten(3)).view_as(stacked)
-    before, after = Sums(sums[:, :, :-1], running[..., :-1]), Sums(sums[:, :, -1], running[..., -1])
+    carry = lower(tops, running, 0.0)
+    each = torch.cat((old.sums[:, :, None], phi_k.mT @ (values * weight)), 2).flatten(3)
+    sums, end = ((part @ each).unflatten(3, old.sums.shape[2:]) for part in (carry[:, :, :-1], carry[:, :, -1:]))
+    before, after = Sums(sums, running[..., :-1]), Sums(end[:, :, 0], running[..., -1])
     top = torch.maximum(before.top[..., None], level.cummax(-1).values)
-    return Chunks(phi_q, phi_k, values, before, after, carry, weight, top, exp(before.top[..., None], top)[..., None], lower(log_k, top))
+    far, near = exp(before.top[..., None], top)[..., None], lower(log_k, top, math.log(call.headroom))
+    return Chunks(phi_q, phi_k, values, before, after, carry, weight, top, far, near)
 
 
 def causal_block(call: Call, queries: Queries, keys: Keys, old: Sums) -> tuple[Rows, Sums]:
@@ -185,6 +187,11 @@ def causal_block(call: Call, queries: Queries, keys: Keys, old: Sums) -> tuple[R
     time = phi_q.shape[2]
     total, top = block.total().flatten(2, 3)[:, :, :time], block.top.flatten(2)[..., :time]
     return rows(call, total, log_q if call.cancels else log_q + top, queries.visible), block.after
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """total + a @ b, which may be written over total; all (batch, head, chunk, ...)."""
+    return total.flatten(0, 2).baddbmm_(a.flatten(0, 2), b.flatten(0, 2)).view_as(total)
 
 
 def in_chunks(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
@@ -198,10 +205,10 @@ def exp(log: Tensor, top: Tensor) -> Tensor:
     return (log - top.where(top > -math.inf, 0.0)).exp()
 
 
-def lower(log: Tensor, top: Tensor) -> Tensor:
-    """exp(log_j - top_i) for j <= i, else 0; masked before the exponential, so that a later key can neither overflow nor leak."""
-    ones = torch.ones(log.shape[-1], log.shape[-1], dtype=torch.bool, device=log.device)
-    return exp(log[..., None, :].masked_fill(ones.triu(1), -math.inf), top[..., None])
+def lower(log: Tensor, top: Tensor, most: float) -> Tensor:
+    """exp(log_j - top_i) for j <= i, where it is exp(most) at most, else 0: a later key can neither overflow nor leak."""
+    difference = log[..., None, :] - top.where(top > -math.inf, 0.0)[..., None]
+    return difference.clamp_(max=most + 1.0).exp_().tril()
 
 
 class Rows(NamedTuple):

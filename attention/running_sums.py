@@ -16,7 +16,23 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from attention.blocks import Call, Chunks, Keys, Queries, Rows, State, Sums, absorb, causal_block, chunks, exp, in_chunks, read, rows
+from attention.blocks import (
+    Call,
+    Chunks,
+    Keys,
+    Queries,
+    Rows,
+    State,
+    Sums,
+    absorb,
+    add_product,
+    causal_block,
+    chunks,
+    exp,
+    in_chunks,
+    read,
+    rows,
+)
 from attention.tape import ExponentialTape, Tape
 
 __all__ = ["Call", "State", "attend", "normalised"]
@@ -257,11 +273,10 @@ def _through_chunks(block: Chunks, d_total: Tensor, d_after: Tensor) -> tuple[Te
     """Gradients of the old sums, of phi_q, phi_k and values (in chunks) from those of the rows' totals and of the sums after the block."""
     d_total = in_chunks(d_total, block.phi_q.shape[3])
     far, d_near = d_total * block.old, (d_total @ block.values.mT) * block.near
-    d_sums = torch.cat((block.phi_q.mT @ far, d_after[:, :, None]), 2)
-    d_sums = (block.carry.mT @ d_sums.flatten(3)).view_as(d_sums)
-    d_each = d_sums[:, :, 1:]
-    d_phi_q = far @ block.before.sums.mT + d_near @ block.phi_k
-    d_phi_k = (block.values * block.weight) @ d_each.mT + d_near.mT @ block.phi_q
+    d_sums = torch.cat((block.phi_q.mT @ far, d_after[:, :, None]), 2).flatten(3)
+    d_old, d_each = ((part.mT @ d_sums).unflatten(3, d_after.shape[2:]) for part in (block.carry[..., :1], block.carry[..., 1:]))
+    d_phi_q = add_product(far @ block.before.sums.mT, d_near, block.phi_k)
+    d_phi_k = add_product((block.values * block.weight) @ d_each.mT, d_near.mT, block.phi_q)
     near = (block.phi_q @ block.phi_k.mT) * block.near
-    d_values = (block.phi_k @ d_each) * block.weight + near.mT @ d_total
-    return d_sums[:, :, 0], d_phi_q, d_phi_k, d_values
+    d_values = add_product((block.phi_k @ d_each) * block.weight, near.mT, d_total)
+    return d_old[:, :, 0], d_phi_q, d_phi_k, d_values
