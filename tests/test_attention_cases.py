@@ -229,11 +229,11 @@ def test_one_query_on_many_keys_sees_them_all(name, form):
 @pytest.mark.parametrize("form", ["linear", "window"])
 @causal_or_not
 def test_every_length_fits_every_chunk(form, is_causal):
-    fm, mask = made("softplus"), None
+    fm = made("softplus")
     for n in (1, 2, 63, 64, 65, 100):
         x = inputs(n, batch=1)
-        options = {"is_causal": is_causal, "key_mask": mask}
-        assert_same(attend(x, fm, form, chunk_size=64, **options), defined(x, fm, form, **options), [*x, *parameters(fm)])
+        fast = attend(x, fm, form, chunk_size=64, is_causal=is_causal)
+        assert_same(fast, defined(x, fm, form, is_causal=is_causal), [*x, *parameters(fm)])
 
 
 # Batch, heads, strides
@@ -309,14 +309,14 @@ def test_sizes_of_inputs_against_the_definition_in_float64(name, size, dtype, ba
 @pytest.mark.parametrize("name", POSITIVE)
 @pytest.mark.parametrize("size", [1e-2, 1.0, 4.0, 10.0])
 def test_gradients_of_queries_and_keys_in_float32_at_every_size(name, size):
-    """Relative to the sum of absolute values of the terms that cancel in them: out is bounded by v, and so is what log phi can do."""
+    """They are differences of values under the weights, of which half the digits may cancel: 1e-4 is asked, not 1e-5."""
     fm, x = made(name, dim=8, n_features=16, dtype=torch.float32), [t.detach() for t in inputs(50, dim=8, dtype=torch.float32)]
     single = [(t * factor).requires_grad_() for t, factor in zip(x, (size, size, 1.0))]
     double = [t.detach().double().requires_grad_() for t in single]
     for form in ("linear", "quadratic"):
         got = gradients(kernel_attention(*single, fm, is_causal=True, form=form), single)
         for a, b in zip(got, gradients(naive_attention(*double, copy.deepcopy(fm).double(), is_causal=True), double)):
-            assert relative(a, b) < 1e-4, (relative(a, b), float(b.norm()))
+            assert relative(a, b) < 1e-4
 
 
 @pytest.mark.parametrize("name", SIGNED)
