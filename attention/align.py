@@ -101,7 +101,7 @@ def align(
         A Transformer's softmax of its own queries and keys, layer by layer; `model` itself is a teacher of its own softmax.
     objective : "alignment", "centred", "quadratic" or "divergence", optional
         See `attention.objectives`. Default: linear alignment, or centred alignment for features that are exponential or normalised
-        over the particles; of a teacher the divergence of rows for positive features, centred alignment for signed ones.
+        over the particles; of a teacher the divergence of rows, if features are positive.
     energy : callable, optional
         energy(x (row, dim), y (row,), feature) for labels, energy(q (sequence, query, dim), k (sequence, key, dim), attend, allowed
         (both (sequence, query, key)), feature) otherwise -> Energy, in place of the objective's.

@@ -98,7 +98,8 @@ def plot_effective_rank(ranks: xr.Dataset, *, ax: Axes | None = None) -> list[Ar
 def plot_row_entropy(entropies: xr.Dataset, *, ax: Axes | None = None) -> list[Artist]:
     """Boxes of the rows' entropies by head, as shares of the entropy of uniform attention, which is the line at 1.
 
-    entropies : of `row_entropy`. Returns the boxes. A sharp head is near 0, a uniform one at 1; whiskers are the 5 % and 95 % quantiles.
+    entropies : of `row_entropy`. A sharp head is near 0, a uniform one at 1; whiskers are the 5 % and 95 % quantiles, diamonds the means.
+    Returns the boxes.
     """
     _require(entropies, "entropies", ("softmax", "largest"))
     ax = _axes(ax)
@@ -109,6 +110,7 @@ def plot_row_entropy(entropies: xr.Dataset, *, ax: Axes | None = None) -> list[A
         rows = [values[np.isfinite(values)] for values in share[name].transpose("head", ...).to_numpy().reshape(share.sizes["head"], -1)]
         places = np.arange(len(rows)) + (i - (len(names) - 1) / 2) * 0.36
         drawn = ax.boxplot(rows, positions=places, widths=0.3, whis=(5, 95), showfliers=False, patch_artist=True, manage_ticks=False,
+                           showmeans=True, meanprops={"marker": "D", "markersize": 5, "markerfacecolor": color, "markeredgecolor": "black"},
                            medianprops={"color": "black"})  # fmt: skip
         for box in drawn["boxes"]:
             box.set_facecolor(color)
@@ -228,7 +230,9 @@ def _bars(ax: Any, groups: dict[str, tuple[np.ndarray, str]]) -> list[Artist]:
     width = 0.8 / len(groups)
     for i, (label, (values, color)) in enumerate(groups.items()):
         places = np.arange(len(values)) + (i - (len(groups) - 1) / 2) * width
-        drawn.extend(ax.bar(places, values, 0.92 * width, color=color, label=label))
+        bars = ax.bar(places, values, 0.92 * width, color=color, label=label)
+        ax.bar_label(bars, fmt="%.3g", fontsize="x-small", padding=1)
+        drawn.extend(bars)
     ax.set(xlabel="head", xticks=range(len(values)))
     return drawn
 

@@ -270,6 +270,26 @@ def test_bad_input_is_named():
     assert isinstance(heads_from(q, k, phi), Heads)
 
 
+def test_a_layer_of_a_converted_model_is_inspected_like_any_other():
+    transformers = pytest.importorskip("transformers")
+    from attention.activations import collect
+    from attention.huggingface import attach
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 8, "vocab_size": 10}
+        bert = transformers.BertModel(transformers.BertConfig(**sizes)).eval()
+    attach(bert, "favor", n_features=64, generator=torch.Generator().manual_seed(0))
+    batches = [{"input_ids": batch()["tokens"], "attention_mask": MASK.long()}]
+    layer = bert.encoder.layer[1].attention.self
+    heads = Heads(layer.kernel, collect(bert, batches)[1][0])
+    maps, sums = attention_maps(heads), denominators(heads)
+    np.testing.assert_allclose(maps.kernel.sum("key").values[:, 0][MASK], 1, rtol=1e-5)
+    np.testing.assert_allclose(sums.relative.values[:, 0][MASK], 1, rtol=1e-5)
+    assert effective_rank(heads).sizes == {"head": HEADS}
+    assert float(kernel_error(heads).divergence.max()) < 0.5
+
+
 # ------------------------------------------------------------------------------------------------------------------------- as files
 
 
