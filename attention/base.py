@@ -96,12 +96,13 @@ class FeatureMap(nn.Module):
         Raises
         ------
         ValueError
-            On an unknown role, an x that does not fit the heads and the particles, or positions that are missing or of no use.
+            On an unknown role, an x of no float type or that does not fit the heads and the particles, or positions that are missing or
+            of no use.
         """
         if role not in ("query", "key"):
             raise ValueError(f"role must be 'query' or 'key', got {role!r}")
-        if not isinstance(x, Tensor) or x.ndim != 4 or (self.heads != 1 and self.heads != x.shape[1]):
-            raise ValueError(f"x must have shape (batch, {self.heads}, time, dim), got {described(x)}")
+        if not isinstance(x, Tensor) or x.ndim != 4 or not x.is_floating_point() or (self.heads != 1 and self.heads != x.shape[1]):
+            raise ValueError(f"x must have shape (batch, {self.heads}, time, dim) and a float type, got {described(x)}")
         if self.positional != (position is not None):
             wanted = "the tokens' integer positions" if self.positional else "None"
             raise ValueError(f"position must be {wanted} for {self.name!r}, got {None if position is None else described(position)}")
@@ -143,13 +144,14 @@ class FeatureMap(nn.Module):
         Raises
         ------
         ValueError
-            On another shape, NaN or infinity, or an omega_k for a map whose keys have no particles of their own.
+            On another shape, numbers that are not finite in the parameter's type, or an omega_k for a map whose keys have no particles of
+            their own.
         """
         if omega_k is not None and self.omega_k is None:
             raise ValueError(f"omega_k has no meaning for {self.name!r}, got {described(omega_k)}")
-        shape = tuple(self.omega.shape)
-        omega = per_head(omega, shape)
-        keys = omega if omega_k is None else per_head(omega_k, shape, "omega_k")
+        shape, dtype = tuple(self.omega.shape), self.omega.dtype
+        omega = per_head(omega, shape, dtype=dtype)
+        keys = omega if omega_k is None else per_head(omega_k, shape, "omega_k", dtype=dtype)
         self.omega.copy_(omega)
         if self.omega_k is not None:
             self.omega_k.copy_(keys)
@@ -167,18 +169,26 @@ def _parameter(value: Tensor) -> nn.Parameter:
 
 
 def described(value: Any) -> str:
-    """What a message says that it got: type and shape of a tensor, the class of anything else."""
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    """What a message says that it got: type and shape of an array, the class of anything else."""
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else f"a {type(value).__name__}"
 
 
-def per_head(array: Any, shape: tuple[int, ...], name: str = "omega") -> Tensor:
-    """Finite numbers of `shape` or, one for all heads, of shape[1:]; a copy if they are NumPy's. ValueError names the argument."""
+def per_head(array: Any, shape: tuple[int, ...], name: str = "omega", *, dtype: torch.dtype | None = None) -> Tensor:
+    """Numbers of `shape` or, one for all heads, of shape[1:], that are finite, also once rounded to `dtype`; a copy if they are NumPy's.
+
+    ValueError names the argument.
+    """
+    if isinstance(array, Tensor) and array.dtype in (torch.float16, torch.bfloat16):
+        array = array.float()  # `particles` computes in the two wide types alone
     array = as_float(array, name)
     if tuple(array.shape) not in (shape, shape[1:]):
         raise ValueError(f"{name} must have shape {shape} or {shape[1:]}, got {tuple(array.shape)}")
     if isinstance(array, np.ndarray):
         array = torch.from_numpy(array.copy())
-    return array.detach().expand(shape)
+    rounded = array.detach().to(dtype or array.dtype)
+    if not bool(rounded.isfinite().all()):
+        raise ValueError(f"{name} must be finite in {dtype}, got a largest size of {float(array.abs().max()):.4g}")
+    return rounded.expand(shape)
 
 
 def projected(x: Tensor, omega: Tensor) -> Float[Tensor, "batch head time particle"]:

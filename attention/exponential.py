@@ -110,7 +110,7 @@ def exponential(name: str, particles: Particles, *, key_norm: float = -0.5) -> E
 
     A factor of a query cancels in normalised attention, so it is left out.
     """
-    return Exponential(name, particles, bias=True, key_norm=key_norm)
+    return Exponential(name, particles, bias=True, key_norm=real(key_norm, "key_norm"))
 
 
 def optimal_positive(name: str, particles: Particles, *, A: Any = None, phi2: Any = None) -> Exponential:
@@ -127,7 +127,7 @@ def optimal_positive(name: str, particles: Particles, *, A: Any = None, phi2: An
     Raises
     ------
     ValueError
-        If both are given, an A is not below 1/8, or a phi2 is negative.
+        If both are given, an A is not below 1/8 or not finite in omega's type, or a phi2 is negative.
     """
     if A is not None and phi2 is not None:
         raise ValueError(f"phi2 determines A: give one of them, got A={A!r} and phi2={phi2!r}")
@@ -136,9 +136,10 @@ def optimal_positive(name: str, particles: Particles, *, A: Any = None, phi2: An
         tilt = optimal_tilt(_of_heads(2 * math.sqrt(dim) if phi2 is None else phi2, heads, "phi2"), dim)
     else:
         tilt = _of_heads(A, heads, "A")
-    if bool((tilt >= 1 / 8).any()):
-        raise ValueError(f"A must be below 1/8, where the variance is finite, got {A!r}")
-    return Exponential(name, particles, norm=True, tilt=tilt.to(particles.omega))
+    tilt = tilt.to(particles.omega)
+    if not bool((tilt.isfinite() & (tilt < 1 / 8)).all()):
+        raise ValueError(f"A must be finite and below 1/8, where the variance is, got {tilt.tolist()} from A={A!r} and phi2={phi2!r}")
+    return Exponential(name, particles, norm=True, tilt=tilt)
 
 
 def optimal_tilt(phi2: Tensor, dim: int) -> Tensor:

@@ -188,9 +188,11 @@ def feature_map(
     Raises
     ------
     ValueError
-        On an unknown name or option, options beside a feature, an n_features that does not fit the name, an omega of another shape,
-        or weights that do not fit it.
+        On an unknown name or option, options beside a feature or that an omega makes useless, an n_features that does not fit the name,
+        an omega of another shape or too large for the type, or weights that do not fit it.
     """
+    if omega is not None and (useless := sorted({*options} & {*_OF_DRAW})):
+        raise ValueError(f"{useless[0]} belongs to a first draw, and omega is given: got {options[useless[0]]!r}")
     kind, options = _asked(name, temperature, options)
     label = name.name if isinstance(name, Feature) else name
     dim, n_features, heads = count(dim, "dim"), count(n_features, "n_features"), count(heads, "heads")
@@ -252,8 +254,8 @@ def _particles(
     if omega_k is not None and not own:
         raise ValueError(f"omega_k has no meaning for {label!r} without keys of its own, got {described(omega_k)}")
     of_draw = {key: options.pop(key) for key in _OF_DRAW if key in options}
-    first = (_drawn(kind, shape, dim, generator, of_draw) if omega is None else per_head(omega, shape)).to(dtype)
-    keys = None if not own else first if omega_k is None else per_head(omega_k, shape, "omega_k").to(dtype)
+    first = _drawn(kind, shape, dim, generator, of_draw).to(dtype) if omega is None else per_head(omega, shape, dtype=dtype)
+    keys = None if not own else first if omega_k is None else per_head(omega_k, shape, "omega_k", dtype=dtype)
     return Particles(first, keys, None if weights is None else _weights(weights, shape[:2]).to(dtype))
 
 

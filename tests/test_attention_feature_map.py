@@ -305,6 +305,12 @@ def test_small_features_keep_their_relative_accuracy_in_bfloat16(name):
         ("favor", {"omega": np.full((6, 5), np.nan)}, "omega must be finite"),
         ("favor", {"omega": np.ones((2, 6, 5))}, "omega"),
         ("favor", {"omega": "omega.npy"}, "omega"),
+        ("favor", {"omega": np.full((6, 5), -1e6), "dtype": torch.float16}, r"omega must be finite in torch.float16, got .* 1e\+06"),
+        ("exponential", {"omega_k": np.full((6, 5), 1e39)}, "omega_k must be finite in torch.float32"),
+        ("exponential", {"key_norm": None}, "key_norm must be a real number, got None"),
+        ("optimal-positive", {"A": -1e40}, "A must be finite .*A=-1e.40"),
+        ("optimal-positive", {"phi2": 1e300}, r"A must be finite .*phi2=1e\+300"),
+        ("flexformer-nonstationary", {"omega": np.ones((3, 10)), "spread": 0.2}, "spread belongs to a first draw.* got 0.2"),
         ("favor", {"weights": np.full(6, 1 / 6)}, "give omega with them"),
         ("favor", {"omega": np.ones((6, 5)), "weights": np.full(5, 0.2)}, r"weights must have shape \(3, 6\) or \(6,\), got \(5,\)"),
         ("favor", {"omega": np.ones((6, 5)), "weights": np.ones(6)}, "weights must be at least 0 and sum to 1.*6.0"),
@@ -323,6 +329,26 @@ def test_inputs_that_do_not_fit_are_refused(x):
         made()(x, role="query")
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex128])
+@pytest.mark.parametrize("name", ["favor", "fourier"])
+def test_inputs_of_no_float_type_are_refused(name, dtype):
+    with pytest.raises(ValueError, match=rf"x must have shape \(batch, 3, time, dim\) and a float type, got {dtype}"):
+        made(name)(points(1, 3, 4, 5).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_particles_of_half_types_are_taken(dtype):
+    fm = made("exponential").to(dtype)
+    omega, keys = fm.omega.detach().clone(), 2 * fm.omega.detach()
+    for each in (
+        fm.load_omega(omega, keys),
+        feature_map("exponential", dim=5, n_features=6, heads=3, omega=omega, omega_k=keys, dtype=dtype),
+    ):
+        assert each.omega.dtype == dtype
+        assert torch.equal(each.omega, omega)
+        assert torch.equal(each.omega_k, keys)
+
+
 def test_unknown_role_is_refused():
     with pytest.raises(ValueError, match="role must be 'query' or 'key', got 'value'"):
         made()(points(1, 3, 4, 5), role="value")
@@ -334,6 +360,9 @@ def test_a_failed_load_changes_nothing():
     with pytest.raises(ValueError, match="omega"):
         fm.load_omega(np.ones((6, 4)))
     assert torch.equal(fm.omega, before)
+    with pytest.raises(ValueError, match=r"omega must be finite in torch.float16, got a largest size of 7e\+04"):
+        fm.half().load_omega(np.full((6, 5), 7e4))
+    assert torch.equal(fm.omega, before.half())
 
 
 def test_construction_prints_nothing(capsys):
