@@ -270,6 +270,7 @@ def test_bad_input_is_named():
     assert isinstance(heads_from(q, k, phi), Heads)
 
 
+@pytest.mark.slow
 def test_a_layer_of_a_converted_model_is_inspected_like_any_other():
     transformers = pytest.importorskip("transformers")
     from attention.activations import collect
