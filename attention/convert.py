@@ -87,18 +87,8 @@ def convert(
         raise ValueError(f"batches must hold at least 4 where held_out is None, got {len(every)}")
     fitted, tested = (every, list(held_out)) if held_out is not None else ([b for i, b in enumerate(every) if i % 4 != 3], every[3::4])
     seen, unseen, seed = collect(model, fitted), collect(model, tested), seed_from(rng)
-    kernels = {
-        layer: layer_kernel(
-            seen[layer],
-            feature_map=feature_map,
-            n_features=n_features,
-            fit=fit,
-            invariance=invariance,
-            rng=derived_seed(seed, layer),
-            **options,
-        )
-        for layer in chosen
-    }
+    how: dict[str, Any] = {"feature_map": feature_map, "n_features": n_features, "fit": fit, "n_draws": n_draws, "invariance": invariance}
+    kernels = {layer: layer_kernel(seen[layer], rng=derived_seed(seed, layer), **how, **options) for layer in chosen}
     report = conversion_report(kernels, unseen)
     if error_threshold is not None:
         report = keep_softmax(kernels, report, error_threshold)

@@ -18,11 +18,12 @@ from attention.base import FeatureMap
 from attention.layer_kernel import LayerKernel, Tilted
 from attention.linear import kernel_attention
 
-_HEADROOM = 40.0  # nats under the floor: float32 then holds a denominator up to 128 nats above it
-
 
 class FlooredKernel(LayerKernel):
-    """A `LayerKernel` whose denominators are at least Jensen's bound. It has no state, which would need the mean of all keys."""
+    """A `LayerKernel` whose denominators are at least Jensen's bound. It has no state, which would need the mean of all keys.
+
+    A row is 0 where both underflow: where no key comes within the type's range of the largest product of features that could have been.
+    """
 
     def log_floor(
         self,
@@ -50,8 +51,18 @@ class FlooredKernel(LayerKernel):
         log_weight = torch.zeros_like(k[..., 0])
         if self.preprocess is not None:
             q, k, log_weight = self.preprocess(q, k, how["key_mask"])
-        floor = self.log_floor(q, k, log_weight, how["key_mask"], how["is_causal"])
-        q, k = torch.cat((q, _HEADROOM - floor[..., None]), -1), torch.cat((k, log_weight[..., None]), -1)
+        log_query, top = self.feature_map(q, role="query")[0], self._top(k, log_weight, how["key_mask"], how["is_causal"], q.shape[2])
+        floor = (self.log_floor(q, k, log_weight, how["key_mask"], how["is_causal"]) - log_query - top).exp()
+        q, k = torch.cat((q, -(log_query + top)[..., None]), -1), torch.cat((k, log_weight[..., None]), -1)
         v = torch.cat((v, torch.ones_like(v[..., :1])), -1)
         found = kernel_attention(q, k, v, cast(FeatureMap, Tilted(self.feature_map)), scale=1.0, normalise=None, **how)
-        return found[..., :-1] / found[..., -1:].clamp(min=math.exp(_HEADROOM))
+        total = torch.maximum(found[..., -1:], floor[..., None].to(found.dtype))
+        return found[..., :-1] / total.where(total > 0, math.inf)
+
+    def _top(self, k: Tensor, log_weight: Tensor, key_mask: Tensor | None, is_causal: bool, n_queries: int) -> Tensor:
+        """The largest log scale among the keys that a query sees, relative to which sums are of size 1; 0 without a key."""
+        log_key = self.feature_map(k, role="key")[0] + log_weight
+        if key_mask is not None:
+            log_key = log_key.masked_fill(~key_mask[:, None], -math.inf)
+        top = log_key.cummax(-1).values[..., log_key.shape[-1] - n_queries :] if is_causal else log_key.amax(-1, keepdim=True)
+        return top.where(top > -math.inf, 0).detach()

@@ -41,9 +41,9 @@ def kernel_rows(kernel: LayerKernel, seen: Activations) -> Rows:
     exact = log_softmax_rows(q, k, log_weight, allowed)
     scores, log_query, log_key = _scores(kernel, q, k, log_weight)
     if not kernel.feature_map.signed:
-        log_p = _log_rows(scores, log_key, allowed)
-        weights, ones = log_p.exp(), torch.ones_like(log_query)
-        return Rows(weights, log_p, exact, v, allowed, ones, ones.bool().logical_not())
+        log_p, some = _log_rows(scores, log_key, allowed), (scores > 0) & allowed
+        share = some.any(-1).to(scores.dtype)  # nothing is left of a row whose entries are all 0
+        return Rows(log_p.exp().where(some, 0), log_p, exact, v, allowed, share, torch.zeros_like(some[..., 0]))
     log_key = log_key[:, :, None].masked_fill(~allowed, -math.inf)
     top = log_key.detach().amax(-1)
     top = top.where(top > -math.inf, 0)
@@ -55,6 +55,7 @@ def kernel_rows(kernel: LayerKernel, seen: Activations) -> Rows:
         weight = torch.zeros_like(k[..., 0]) if log_weight is None else log_weight
         floor = (kernel.log_floor(q, k, weight, seen.key_mask, seen.is_causal) - log_query - top).exp()
         floored, total = total < floor, torch.maximum(total, floor)
+        total = total.where(total > 0, math.inf)
     weights = entries / total[..., None]
     log_p = weights.clamp(min=SMALLEST).log().masked_fill(~allowed, -math.inf)
     return Rows(weights, log_p, exact, v, allowed, share, floored)

@@ -25,6 +25,18 @@ CLAIMS = {  # row: least share of the teacher's score, percent
 }
 FITTED = {"kl": 0.12, "total_variation": 0.15, "output_error": 0.42}  # most, of a fitted map on held-out sentences
 LONG = {"kl": 0.6, "output_error": 0.6}  # most, of a map fitted to the windows
+STYLES = {  # rows in the picture of the layers: colour, line
+    "uniform": (plots.GREY, ":"),
+    "favor raw": (plots.ORANGE, "--"),
+    "favor sent": (plots.ORANGE, "-"),
+    "proposal": (plots.SKY, "--"),
+    "proposal doubled": (plots.SKY, "-"),
+    "nystrom": (plots.PINK, "-"),
+    "flexformer": (plots.BLACK, "-"),
+    "softmaxfeat": (plots.GREEN, "--"),
+    "hedgehog": (plots.BLUE, "-"),
+    "particles": (plots.RED, "-"),
+}
 NAMES = {"kl": "divergence", "total_variation": "total variation", "output_error": "output error"}
 
 
@@ -40,7 +52,7 @@ def section(ds: xr.Dataset) -> Section:
         f"{config['n_fit']} sentences without labels. Nothing else is trained unless a row says end to end. Uniform attention, which reads "
         "nothing into queries and keys, is the floor; the score is a blunt instrument, and attention errors tell more."
     )
-    caption = "Left: score of every student and seed; dashed: uniform attention. Right: divergence from softmax on sentences."
+    caption = "Left: score of every student and seed; dotted: uniform attention. Right: divergence from softmax on sentences."
     return Section("A pretrained encoder converted", text, tables, {"conversion.png": caption})
 
 
@@ -62,14 +74,16 @@ def figure(ds: xr.Dataset) -> Figure:
     """Scores of the students, and divergence by layer."""
     drawn = Figure(figsize=(13.0, 1.4 + 0.3 * ds.sizes["row"]), layout="constrained")
     axes = drawn.subplots(1, 2)
-    floor = float(ds["spearman"].sel(row="uniform").mean()) if "uniform" in ds["row"].values else None
-    plots.plot_methods(ds["spearman"].rename(row="method"), ax=axes[0], unit="Spearman correlation", scale=1.0, chance=floor)
-    for row in ds["row"].values if "kl" in ds else ():
+    plots.plot_methods(ds["spearman"].rename(row="method"), ax=axes[0], unit="Spearman correlation", scale=1.0)
+    if "uniform" in ds["row"].values:
+        axes[0].axvline(float(ds["spearman"].sel(row="uniform").mean()), color=plots.GREY, linestyle=":")
+    drawn_rows = [row for row in STYLES if "kl" in ds and row in ds["row"].values]
+    for row in drawn_rows:
         line = ds["kl"].sel(row=row, setting="sentences").mean(("seed", "head"))
-        if bool(line.notnull().any()):
-            axes[1].plot(line["layer"], line, marker="o", markersize=3, linewidth=1, label=str(row))
-    if axes[1].lines:
-        axes[1].legend(fontsize=7, ncols=2, frameon=False)
+        colour, dashes = STYLES[row]
+        axes[1].plot(line["layer"], line, dashes, color=colour, marker="o", markersize=3, label=row)
+    if drawn_rows:
+        axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     axes[1].set(yscale="log", xlabel="layer", ylabel="divergence [nat]")
     axes[1].spines[["top", "right"]].set_visible(False)
     return drawn
