@@ -17,13 +17,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention.feature_map import FeatureMap, described, feature_map
+from attention.feature_map import MAP_NAMES, FeatureMap, described, feature_map
 from attention.landmarks import ConvLandmarks, PooledLandmarks, RandomLandmarks
 from attention.linear import kernel_attention
 from attention.seeds import seed_from, seeded
 from attention.softmax_free import normalisation, softmax_free_attention
 from particles.arrays import count, positive, real
 
+_ATTENTION = ("softmax-free", "softmax", *MAP_NAMES)
 _LANDMARKS = ("conv", "pool", "random")
 _SIZES: dict[
     str, dict[str, Any]
@@ -107,6 +108,9 @@ class VisionConfig:
             raise ValueError(f"dims must be multiples of heads, got {self.dims} and {self.heads}")
         if any(side and side % 2 == 0 for side in self.conv):
             raise ValueError(f"conv must be odd or 0, got {self.conv}")
+        for entry in self.attention:
+            if entry not in _ATTENTION:
+                raise ValueError(f"attention must be from {_ATTENTION}, got {entry!r}")
         if self.landmarks not in _LANDMARKS:
             raise ValueError(f"landmarks must be one of {_LANDMARKS}, got {self.landmarks!r}")
         count(self.n_iter, "n_iter", least=0)
@@ -132,7 +136,7 @@ def soft(size: str, **changes: Any) -> VisionConfig:
 
     ValueError on another name.
     """
-    if size not in _SIZES:
+    if not isinstance(size, str) or size not in _SIZES:
         raise ValueError(f"size must be one of {sorted(_SIZES)}, got {size!r}")
     return VisionConfig(**(_SIZES[size] | changes))
 
@@ -257,7 +261,7 @@ class GridAttention(nn.Module):
         """Each head's filter over the grid of its values, (batch, head, time, dim); a class token passes unchanged."""
         token, grid = v.split((v.shape[2] - self.side**2, self.side**2), 2)
         images = grid.permute(0, 3, 1, 2).flatten(0, 1).unflatten(2, (self.side, self.side))
-        done = cast(nn.Conv2d, self.conv)(images).flatten(2).unflatten(0, (len(v), -1)).permute(0, 2, 3, 1)
+        done = cast(nn.Conv2d, self.conv)(images).flatten(2).unflatten(0, (len(v), v.shape[3])).permute(0, 2, 3, 1)
         return torch.cat((token, done), 2)
 
 

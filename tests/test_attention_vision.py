@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -81,6 +83,27 @@ def test_images_of_a_batch_do_not_meet_in_evaluation(kind: str, images: Tensor) 
     with torch.no_grad():
         torch.testing.assert_close(model(images)[1:2], model(images[1:2]), rtol=1e-4, atol=1e-5)
         assert torch.equal(model(images), model(images))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_images_have_no_logits(kind: str, images: Tensor) -> None:
+    assert VisionTransformer(_everywhere(kind)).eval()(images[:0]).shape == (0, 10)
+
+
+COMPILED = """
+import torch
+from attention.vision import VisionTransformer, soft
+
+model, images = VisionTransformer(soft("digits")).eval(), torch.randn(2, 1, 8, 8)
+torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(images), model(images))
+"""
+
+
+@pytest.mark.slow
+def test_whole_transformer_is_one_compiled_graph() -> None:
+    # in a process without the shape checks of the tests, which no compiler sees through
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_seed_fixes_the_weights_and_leaves_the_global_generator(images: Tensor) -> None:
@@ -199,6 +222,7 @@ def test_digits_are_learned_with_every_attention_and_not_from_shuffled_labels(ki
         ({"landmarks": "best"}, "landmarks must be one of"),
         ({"drop_path": 1.0}, "drop_path must be in"),
         ({"attention": "softmax"}, "attention must be a tuple of four"),
+        ({"attention": ("softmax",) * 3 + ("best",)}, "attention must be from .*'favor'.* got 'best'"),
         ({"image_size": 0}, "image_size must be an integer"),
         ({"ridge": -1.0}, "ridge must be at least 0"),
         ({"n_iter": 2.5}, "n_iter must be an integer"),
@@ -213,8 +237,8 @@ def test_bad_sizes_are_named_at_construction(change: dict, message: str) -> None
 def test_unknown_names_and_wrong_images_are_refused(images: Tensor) -> None:
     with pytest.raises(ValueError, match="size must be one of"):
         soft("giant")
-    with pytest.raises(ValueError, match="name must be one of"):
-        VisionTransformer(_everywhere("best"))
+    with pytest.raises(ValueError, match="size must be one of"):
+        soft(["tiny"])
     with pytest.raises(ValueError, match="config must be a VisionConfig"):
         VisionTransformer({})
     with pytest.raises(ValueError, match=r"images must be float \(batch, 1, 8, 8\), got .*\(3, 1, 8, 7\)"):
