@@ -158,7 +158,7 @@ class Chunks(NamedTuple):
 
     def total(self) -> Tensor:
         """(sum K v, sum K) of every row relative to exp(top)."""
-        return add_product((self.phi_q @ self.before.sums) * self.old, (self.phi_q @ self.phi_k.mT) * self.near, self.values)
+        return (self.phi_q @ self.before.sums) * self.old + ((self.phi_q @ self.phi_k.mT) * self.near) @ self.values
 
 
 def chunks(call: Call, phi_q: Tensor, log_k: Tensor, phi_k: Tensor, values: Tensor, old: Sums) -> Chunks:
@@ -187,11 +187,6 @@ def causal_block(call: Call, queries: Queries, keys: Keys, old: Sums) -> tuple[R
     time = phi_q.shape[2]
     total, top = block.total().flatten(2, 3)[:, :, :time], block.top.flatten(2)[..., :time]
     return rows(call, total, log_q if call.cancels else log_q + top, queries.visible), block.after
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """total + a @ b, which may be written over total; all (batch, head, chunk, ...)."""
-    return total.flatten(0, 2).baddbmm_(a.flatten(0, 2), b.flatten(0, 2)).view_as(total)
 
 
 def in_chunks(x: Tensor, size: int, fill: float = 0.0) -> Tensor:

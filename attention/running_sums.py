@@ -16,23 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from attention.blocks import (
-    Call,
-    Chunks,
-    Keys,
-    Queries,
-    Rows,
-    State,
-    Sums,
-    absorb,
-    add_product,
-    causal_block,
-    chunks,
-    exp,
-    in_chunks,
-    read,
-    rows,
-)
+from attention import blocks
+from attention.blocks import Call, Chunks, Keys, Queries, Rows, State, Sums, exp
 from attention.tape import ExponentialTape, Tape
 
 __all__ = ["Call", "State", "attend", "normalised"]
@@ -85,14 +70,15 @@ def attend(
     if _is_transformed(inputs):
         (out, _), after, _ = _forward(call, layout, q, k, v, old)
     else:
-        out, *pair = _Attention.apply(call, layout, list(tensors), *inputs)
+        numbers = q.shape[0] * q.shape[1] * (q.shape[2] + k.shape[2]) * call.feature_map.feature_dim
+        out, *pair = _Attention.apply(call, layout, list(tensors), torch.is_grad_enabled() and numbers <= _KEPT, *inputs)
         after = Sums(*pair)
     return out, State(after.sums[..., :-1], after.sums[..., -1], after.top, count, position)
 
 
 def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) -> Tensor:
     """Output rows from (sum K v, sum K) relative to exp(log_scale); `visible` (batch, 1, row) counts keys."""
-    return rows(call, total, log_scale, visible[:, 0] if call.normalise == "count" else None).out
+    return blocks.rows(call, total, log_scale, visible[:, 0] if call.normalise == "count" else None).out
 
 
 def _start(call: Call, q: Tensor, v: Tensor, state: State | None) -> Sums:
@@ -136,15 +122,15 @@ def _forward(call: Call, layout: Layout, q: Tensor, k: Tensor, v: Tensor, old: S
     """All rows, the sums after the last key, and the sums that each causal block starts from (or that all queries read)."""
     keys, queries, past = layout.keys(k, v), layout.queries(q), layout.past(q, k)
     for span in _spans(0, past):
-        old = absorb(call, keys.span(*span), old)
+        old = blocks.absorb(call, keys.span(*span), old)
     parts, sums = [], [old]
     for start, stop in _spans(0, q.shape[2]):
         part = queries.span(start, stop)
         if layout.is_causal:
-            out, after = causal_block(call, part, keys.span(past + start, past + stop), sums[-1])
+            out, after = blocks.causal_block(call, part, keys.span(past + start, past + stop), sums[-1])
             sums.append(after)
         else:
-            out = read(call, part, old)
+            out = blocks.read(call, part, old)
         parts.append(out)
     return Rows(*(torch.cat(x, 2) for x in zip(*parts))), sums[-1], sums
 
@@ -153,12 +139,11 @@ class _Attention(torch.autograd.Function):
     """`_forward` with a backward pass of its own."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, layout: Layout, names: list[str], *inputs: Tensor) -> Any:
+    def forward(ctx: Any, call: Call, layout: Layout, names: list[str], keep: bool, *inputs: Tensor) -> Any:
         q, k, *tensors, v, sums, top = inputs
-        numbers = q.shape[0] * q.shape[1] * (q.shape[2] + k.shape[2]) * call.feature_map.feature_dim
-        needs = ctx.needs_input_grad[3:]
+        needs = ctx.needs_input_grad[4:]
         kind = ExponentialTape if ExponentialTape.suits(call, q.shape[-1]) else Tape
-        ctx.tape = kind(call, dict(zip(names, tensors)), needs, keep=any(needs) and numbers <= _KEPT)
+        ctx.tape = kind(call, dict(zip(names, tensors)), needs, keep=keep and any(needs))
         ctx.call, ctx.layout = call, layout
         (out, factor), after, saved = _forward(call._replace(tape=ctx.tape), layout, q, k, v, Sums(sums, top))
         ctx.save_for_backward(*inputs, out, factor, *(x for pair in saved for x in pair))
@@ -167,16 +152,16 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, d_out: Tensor, d_sums: Tensor, _: Any) -> Any:
-        needs = ctx.needs_input_grad[3:]
+        needs = ctx.needs_input_grad[4:]
         inputs, (out, factor, *flat) = ctx.saved_tensors[: len(needs)], ctx.saved_tensors[len(needs) :]
         with torch.autocast(d_out.device.type, enabled=False):
             if torch.is_grad_enabled():
-                return None, None, None, *_differentiable(ctx, inputs, needs, d_out, d_sums)
+                return None, None, None, None, *_differentiable(ctx, inputs, needs, d_out, d_sums)
             ctx.tape.rewind()
             sums = [Sums(*pair) for pair in zip(flat[::2], flat[1::2])]
             backward = _Backward(ctx.call._replace(tape=ctx.tape), ctx.layout, ctx.tape, inputs, needs)
             d_sums = backward.rows(Rows(out, factor), sums, d_out, d_sums)
-            return None, None, None, *backward.start(sums[0], d_sums)
+            return None, None, None, None, *backward.start(sums[0], d_sums)
 
 
 def _differentiable(ctx: Any, inputs: Any, needs: Any, d_out: Tensor, d_sums: Tensor) -> list[Tensor | None]:
@@ -248,7 +233,7 @@ class _Backward:
         """Through a causal block; returns the gradient of the sums before it."""
         log_k, phi_k, values = self.call.keys(*self.keys.span(self.past + start, self.past + stop))
         key_block = self.tape.block
-        block = chunks(self.call, self._features(start, stop), log_k, phi_k, values, old)
+        block = blocks.chunks(self.call, self._features(start, stop), log_k, phi_k, values, old)
         d_old, *grads = _through_chunks(block, d_total, d_after)
         d_phi_q, d_phi_k, d_values = (x.flatten(2, 3)[:, :, : stop - start] for x in grads)
         _put(self.q, slice(start, stop), self.tape.pull(d_phi_q, d_log))
@@ -271,12 +256,17 @@ def _put(to: Tensor | None, at: slice, grad: Tensor | None) -> None:
 
 def _through_chunks(block: Chunks, d_total: Tensor, d_after: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the old sums, of phi_q, phi_k and values (in chunks) from those of the rows' totals and of the sums after the block."""
-    d_total = in_chunks(d_total, block.phi_q.shape[3])
+    d_total = blocks.in_chunks(d_total, block.phi_q.shape[3])
     far, d_near = d_total * block.old, (d_total @ block.values.mT) * block.near
     d_sums = torch.cat((block.phi_q.mT @ far, d_after[:, :, None]), 2).flatten(3)
     d_old, d_each = ((part.mT @ d_sums).unflatten(3, d_after.shape[2:]) for part in (block.carry[..., :1], block.carry[..., 1:]))
-    d_phi_q = add_product(far @ block.before.sums.mT, d_near, block.phi_k)
-    d_phi_k = add_product((block.values * block.weight) @ d_each.mT, d_near.mT, block.phi_q)
+    d_phi_q = _add_product(far @ block.before.sums.mT, d_near, block.phi_k)
+    d_phi_k = _add_product((block.values * block.weight) @ d_each.mT, d_near.mT, block.phi_q)
     near = (block.phi_q @ block.phi_k.mT) * block.near
-    d_values = add_product((block.phi_k @ d_each) * block.weight, near.mT, d_total)
+    d_values = _add_product((block.phi_k @ d_each) * block.weight, near.mT, d_total)
     return d_old[:, :, 0], d_phi_q, d_phi_k, d_values
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """total + a @ b, written over total; all (batch, head, chunk, ...)."""
+    return total.flatten(0, 2).baddbmm_(a.flatten(0, 2), b.flatten(0, 2)).view_as(total)
