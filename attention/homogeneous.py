@@ -51,11 +51,14 @@ class CosFormer(FeatureMap):
         return log_scale, phi * (wave if wave.ndim == 2 else wave[:, None])[..., None]
 
     def _checked(self, position: Tensor | None, x: Tensor) -> Tensor:
-        """Integers (time,) or (batch, time) within the horizon; ValueError otherwise."""
+        """Integers (time,) or (batch, time) within the horizon; ValueError otherwise (RuntimeError in compiled code)."""
         shapes = ((x.shape[2],), (x.shape[0], x.shape[2]))
         if not isinstance(position, Tensor) or position.is_floating_point() or position.is_complex() or position.shape not in shapes:
             raise ValueError(f"position must be integers of shape {shapes[0]} or {shapes[1]}, got {described(position)}")
-        if position.numel() and not bool(((position >= 0) & (position < self.horizon)).all()):
+        inside = ((position >= 0) & (position < self.horizon)).all()
+        if torch.compiler.is_compiling():
+            torch._assert_async(inside, f"position must be in 0 to {self.horizon - 1} (horizon)")
+        elif not inside:
             raise ValueError(f"position must be in 0 to {self.horizon - 1} (horizon), got {int(position.min())} to {int(position.max())}")
         return position
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -439,7 +441,7 @@ def test_constant_feature_makes_the_kernel_non_negative_for_every_omega(name):
         ("rfa", {"tau": 1.0}, "unknown options for 'rfa'"),
         ("flexformer-nonstationary", {"tau": math.nan}, "tau must be finite"),
         ("flexformer-nonstationary", {"spread": 1.5}, r"spread must be in \[0, 1\], got 1.5"),
-        ("optimal-positive", {"A": 0.125}, "A must be below 1/8.*0.125"),
+        ("optimal-positive", {"A": 0.125}, "A must be finite and below 1/8.*0.125"),
         ("optimal-positive", {"A": -0.1, "phi2": 2.0}, "give one of them, got A=-0.1 and phi2=2.0"),
         ("optimal-positive", {"phi2": -2.0}, "phi2 must be at least 0"),
         ("optimal-positive", {"A": [0.0, -1.0]}, r"A must have shape \(3,\)"),
@@ -468,3 +470,42 @@ def test_inputs_of_another_dim_are_refused(name):
     fm, x = made(name), points(1, HEADS, 2, DIM + 1)
     with pytest.raises(ValueError, match="must have"):
         fm(x, position=where(fm, x))
+
+
+COMPILED = """
+import sys
+import torch
+from attention.feature_map import MAPS, feature_map
+
+for name in sys.argv[1:]:
+    torch._dynamo.reset()
+    fm = feature_map(name, dim=4, n_features=MAPS[name].width * 4, heads=3, dtype=torch.float64).release()
+    compiled = torch.compile(fm, fullgraph=True, backend="aot_eager", dynamic=True)
+    for time in (64, 100):
+        x = torch.randn(2, 3, time, 4, dtype=torch.float64, requires_grad=True)
+        position = 3 * torch.arange(time) if fm.positional else None
+        results = []
+        for each in (fm, compiled):
+            log_scale, features = each(x, position=position)
+            product = features * (log_scale - log_scale.detach().amax()).exp()[..., None]
+            results.append((log_scale, features, *torch.autograd.grad(product.sum(), (x, fm.omega))))
+        for a, b in zip(*results):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+if "cosformer" in sys.argv:
+    try:
+        compiled(x, position=position + 4096)
+    except RuntimeError as error:
+        assert "position must be in 0 to 4095 (horizon)" in str(error)
+    else:
+        raise AssertionError("positions past the horizon were taken")
+"""
+
+
+@pytest.mark.slow  # attention as a whole is compiled by a fast test
+def test_every_map_compiles_whole_for_any_length():
+    """In a process without the shape checks of the tests, which no compiler sees through."""
+    alike = ("porf-softplus", "elu+1", "rfa", "flexformer", "linear")  # the code of others
+    names = sorted(set(MAP_NAMES) - {*alike}, key="cosformer".__eq__)  # that one last
+    done = subprocess.run([sys.executable, "-c", COMPILED, *names], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-2000:]
