@@ -27,7 +27,7 @@ from attention.samples import Points
 from particles.alignment import Alignment, CentredAlignment, ManyBodyAlignment, QuadraticTarget
 from particles.domain import Ball
 from particles.energy import Energy, Quadratic
-from particles.features import CosineSquared, Feature, PositiveExponential
+from particles.features import Feature, PositiveExponential
 from particles.langevin import Langevin
 from particles.riesz import Riesz
 
@@ -81,7 +81,7 @@ def default_energy(sample: Sample, feature: Feature, n_particles: int, objective
     energy = _target_energy(sample, feature, objective)
     if _REPULSION[objective] and n_particles > 1:
         strength = 2 * _REPULSION[objective] * (n_particles - 1) / n_particles
-        energy = energy + Riesz(0.0, strength, softening=0.05, mirror=feature.signed or isinstance(feature, CosineSquared))
+        energy = energy + Riesz(0.0, strength, softening=0.05, mirror=_even(feature, sample[0].shape[-1]))
     return energy + Quadratic(_CONFINEMENT[objective]) if _CONFINEMENT[objective] else energy
 
 
@@ -162,6 +162,13 @@ def _through_products(feature: Feature, dim: int) -> bool:
     probe = np.random.default_rng(0)
     x, omega = probe.standard_normal((3, dim)), probe.standard_normal((3, feature.particle_dim(dim)))
     return bool(np.allclose(feature(x / 2, omega * in_units(feature, omega.shape[1], 2.0)), feature(x, omega), rtol=1e-9))
+
+
+def _even(feature: Feature, dim: int) -> bool:
+    """Whether omega and -omega are one feature: whether they make the same kernel."""
+    probe = np.random.default_rng(0)
+    x, omega = probe.standard_normal((3, dim)), probe.standard_normal((3, feature.particle_dim(dim)))
+    return bool(np.allclose(feature.kernel(x, x, -omega), feature.kernel(x, x, omega), rtol=1e-9))
 
 
 def in_units(feature: Feature, particle_dim: int, unit: float) -> np.ndarray:

@@ -13,7 +13,15 @@ from attention.relation import Pairs
 from attention.samples import attend_relation, pairs, points, softmax_attention, split, with_shuffled_keys, with_shuffled_labels
 from particles.domain import Ball
 from particles.energy import Quadratic
-from particles.features import FourierPair, FourierPhase, NonstationaryPair, PositiveExponential, Softplus
+from particles.features import (
+    CosineSquared,
+    FourierPair,
+    FourierPhase,
+    HyperbolicPair,
+    NonstationaryPair,
+    PositiveExponential,
+    Softplus,
+)
 from particles.langevin import Langevin
 
 TIME, DIM = 16, 8
@@ -299,6 +307,15 @@ def test_the_step_of_linear_alignment_is_that_of_the_widest_direction():
     fast = align(model(), given("token_labels"), targets="attend", sampler=Langevin(2.0, 1000.0), early_stopping=False, n_steps=50, rng=0)
     slow = align(model(), given("token_labels"), targets="attend", early_stopping=False, n_steps=50, rng=0)
     assert bool((slow.energy[..., -1] < fast.energy[..., -1] - 0.05).all())
+
+
+def test_particles_repel_mirror_images_where_these_are_the_same_feature():
+    x = np.random.default_rng(0).normal(size=(4, 6, 3))
+    sample = Pairs(x, x, np.random.default_rng(1).random((4, 6, 6)), np.ones((4, 6, 6), bool))
+    even = [FourierPair(), FourierPhase(), NonstationaryPair(), CosineSquared(), HyperbolicPair()]
+    for feature, mirror in [(f, True) for f in even] + [(Softplus(), False), (PositiveExponential(), False)]:
+        riesz = default_laws(sample, feature, 4, "centred").energy.describe()["energies"][1]
+        assert (riesz["name"], riesz["mirror"]) == ("Riesz", mirror)
 
 
 def test_domains_have_room_for_every_part_of_a_particle():
