@@ -188,7 +188,8 @@ class Softplus(_Tempered):
         return shift + xp.log(largest), (_softplus(z - shift[..., None]) + self.floor) / largest[..., None]
 
     def _slope(self, z: Array) -> Array:
-        xp, z = namespace(z), namespace(z).clip(_over(z, self.temperature), -37, None)
+        xp, z = namespace(z), _over(z, self.temperature)
+        z = xp.clip(z, math.log(xp.finfo(z.dtype).tiny) if self.floor else -37, None)  # without a floor the slope is 1 below
         return 1 / (1 + xp.exp(-z)) / (_softplus(z) + self.floor) / self.temperature
 
 

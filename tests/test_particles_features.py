@@ -80,6 +80,19 @@ def test_pullback_equals_finite_differences_and_autograd(feature, chains):
     np.testing.assert_allclose(tensors[1].grad.numpy(), gradient, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "feature", [Softplus(floor=1e-20, renormalise=True), Softplus(floor=1e-3), Elu(floor=1e-20, renormalise=True)], ids=repr
+)
+def test_pullback_of_features_below_their_floor(feature):
+    x, omega = np.abs(data(feature)[0]) + 0.1, data(feature)[1] - 80
+    phi, pullback = feature.value_and_pullback(x, omega)
+    weight = torch.tensor(np.random.default_rng(1).normal(size=phi.shape))
+    moved = torch.tensor(omega, requires_grad=True)
+    scale, scaled = feature.scaled(torch.tensor(x), moved)
+    (torch.exp(scale)[..., None, None] * scaled * weight).sum().backward()
+    np.testing.assert_allclose(pullback(weight.numpy()), moved.grad.numpy(), rtol=1e-9, atol=1e-30)
+
+
 @pytest.mark.parametrize("feature", [f for f in ALL if f not in (Elu(0.5, 0.3),)], ids=repr)
 def test_autograd_is_right_at_the_origin(feature):
     omega = torch.zeros(4, feature.particle_dim(3), dtype=torch.float64, requires_grad=True)
