@@ -18,8 +18,8 @@ def seen(seed=0, batch=3, heads=2, time=9, dim=4, *, causal=False, scale=0.8, pa
     return Activations(scale * (q @ mix[0]) + shift[0], scale * (k @ mix[1]) + shift[1], v, mask, causal)
 
 
-def tiny(kind="bert", **options):
-    """A small untrained model whose attention is not uniform, and batches for it."""
+def tiny(kind="bert", *, head=False, **options):
+    """A small untrained model whose attention is not uniform (with a language model's head, if wanted), and batches for it."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 50, "initializer_range": 0.3, **options}
     if kind == "bert":
@@ -28,12 +28,14 @@ def tiny(kind="bert", **options):
         )
         model = transformers.BertModel(config)
     elif kind == "gpt2":
-        model = transformers.GPT2Model(transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, **sizes))
+        model = (transformers.GPT2LMHeadModel if head else transformers.GPT2Model)(
+            transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, **sizes)
+        )
     else:
         config = transformers.LlamaConfig(
             hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=32, **sizes
         )
-        model = transformers.LlamaModel(config)
+        model = (transformers.LlamaForCausalLM if head else transformers.LlamaModel)(config)
     return model.eval(), token_batches()
 
 

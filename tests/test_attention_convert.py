@@ -14,12 +14,14 @@ pytest.importorskip("transformers")
 from attention.activations import Activations, collect, exact, log_softmax_rows, visible
 from attention.base import Particles
 from attention.convert import best_invariance, conversion_report, convert, fold_into, keep_softmax, layer_kernel
+from attention.converted import load_converted, save_converted
 from attention.feature_map import feature_map
 from attention.floored import FlooredKernel
 from attention.huggingface import attach, layer_kernels
 from attention.invariance import Invariance, balance, moments
 from attention.layer_kernel import LayerKernel
 from attention.nystrom import Nystrom
+from attention.recurrent_cache import RecurrentCache
 from attention.rows import attention_errors, divergence, kernel_rows
 from attention.starts import attended, centres, changed_moments, proposal, union
 from tests.conversion_inputs import rows, seen, tiny
@@ -471,3 +473,26 @@ def test_sentence_means_are_refused_for_causal_models_and_too_few_batches_named(
         convert(model, batches, n_features=8, invariance="sent", rng=0)
     with pytest.raises(ValueError, match="at least 4"):
         convert(model, batches[:3], n_features=8, rng=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"), [("bert", {"invariance": "sent"}), ("bert", {"fit": "nystrom"}), ("gpt2", {}), ("llama", {"error_threshold": 0.3})]
+)
+def test_converted_models_are_saved_and_loaded(kind, options, tmp_path):
+    model, batches = tiny(kind)
+    student, _ = convert(model, batches, n_features=8, rng=0, **options)
+    save_converted(student, tmp_path)
+    again = load_converted(tmp_path)
+    with torch.no_grad():
+        first, second = (one(**batches[0]).last_hidden_state for one in (student, again))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_converted_models_generate_from_a_state(kind):
+    model, batches = tiny(kind, head=True)
+    student, _ = convert(model, batches, n_features=8, rng=0)
+    prompt = {name: value[1:] for name, value in batches[0].items()}
+    how = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
+    expected = student.generate(**prompt, use_cache=False, **how)
+    assert torch.equal(student.generate(**prompt, cache=RecurrentCache(student), **how), expected)
