@@ -28,7 +28,7 @@ from attention.inspection import feature_rank
 from attention.model import Transformer
 from attention.objectives import OBJECTIVES, Laws, Sample, agreement, default_laws, default_objective, divided, in_units, unit_of, vectors
 from attention.relation import Pairs
-from attention.samples import attend_relation, pairs, points, split, teacher_relation, with_shuffled_keys, with_shuffled_labels
+from attention.samples import attend_relation, joined, pairs, points, split, teacher_relation, with_shuffled_keys, with_shuffled_labels
 from attention.seeds import derived_seed, seed_from
 from particles.arrays import count, flag
 from particles.energy import Energy
@@ -84,8 +84,9 @@ def align(
     Each head is simulated in *standardised units*: its vectors are divided by one scalar, the root mean variance of their coordinates, and
     its frequencies multiplied by it, so that omega.x is unchanged and the default constants fit any scale of queries. Maps that are no
     function of omega.x alone ("favor") keep unit 1. Layers are aligned in order, each seeing the new particles of the layers before it;
-    layers without particles (softmax, SOFT) are left out and said to be. A factor that a map has beside its particles' feature
-    (Flexformer's exp |x|^2, a constant feature) plays no part. A quarter of the sequences is held out of the simulation.
+    layers without particles (softmax, SOFT) are left out and said to be. Grouped query heads share the particles of their key head. A
+    factor that a map has beside its particles' feature (Flexformer's exp |x|^2, a constant feature) plays no part. A quarter of the
+    sequences is held out of the simulation.
 
     Parameters
     ----------
@@ -126,6 +127,7 @@ def align(
     Returns
     -------
     xr.Dataset
+        A head is here a set of particles: a key head, where queries are grouped.
         (layer, head): alignment_before, alignment_after, holdout_before, holdout_after (centred kernel alignment, at most 1; with early
         stopping the last is a maximum over recorded steps), gap (alignment_after - holdout_after: over-fitting), effective_rank_before,
         effective_rank_after (of the features on held-out vectors), chosen_step, unit (the scalar), start_outside (share of particles that
@@ -172,11 +174,9 @@ def _align_layer(
 ) -> tuple[xr.Dataset, Laws]:
     """Align the heads of one layer and write their particles into its map."""
     feature = simulated_feature(feature_map)
-    train, mixed, hold = (_samples(model, part, layer, plan) for part in parts)
+    train, mixed, hold = (joined(_samples(model, part, layer, plan), feature_map.heads) for part in parts)
     if plan.shuffled and plan.targets != "labels":
         mixed = [with_shuffled_keys(cast(Pairs, sample), np.random.default_rng((plan.seed, 2))) for sample in train]
-    if feature_map.heads != len(train):
-        raise ValueError(f"the map of layer {layer} must have particles for each of the {len(train)} heads, got {feature_map.heads}")
     heads = []
     for head, samples in enumerate(zip(train, mixed, hold, strict=True)):
         omega = feature_map.omega[head].detach().cpu().double().numpy()

@@ -222,6 +222,15 @@ def with_shuffled_keys(sample: Pairs, rng: np.random.Generator) -> Pairs:
     return sample._replace(attend=np.where(sample.allowed, attend, 0.0))
 
 
+def joined(samples: list[Any], sets: int) -> list[Any]:
+    """Samples of heads that share a set of particles (as the query heads of one key head do) as one: more rows, or more sequences."""
+    if len(samples) % sets:
+        raise ValueError(f"the {len(samples)} heads must be a multiple of the {sets} sets of particles")
+    group = len(samples) // sets
+    parts = (samples[i : i + group] for i in range(0, len(samples), group))
+    return [type(part[0])(*map(np.concatenate, zip(*part, strict=True))) for part in parts]
+
+
 # ----------------------------------------------------------------------------------------------------------------- reading the model
 
 

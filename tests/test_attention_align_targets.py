@@ -10,7 +10,7 @@ from attention.align import align
 from attention.model import ModelConfig, Transformer
 from attention.objectives import default_laws, divided, in_units, unit_of
 from attention.relation import Pairs
-from attention.samples import attend_relation, pairs, points, softmax_attention, split, with_shuffled_keys, with_shuffled_labels
+from attention.samples import attend_relation, joined, pairs, points, softmax_attention, split, with_shuffled_keys, with_shuffled_labels
 from particles.domain import Ball
 from particles.energy import Quadratic
 from particles.features import (
@@ -250,6 +250,21 @@ def test_grouped_keys_are_repeated_for_their_queries():
     first, second = pairs(grouped, given("attend")[:1], 0, attend_relation)
     np.testing.assert_array_equal(first.k, second.k)
     assert not np.array_equal(first.q, second.q)
+
+
+@pytest.mark.parametrize("kind", ["labels", "attend"])
+def test_grouped_queries_share_the_particles_of_their_key_head(kind):
+    grouped = model(projections="separate", kv_heads=1)
+    assert grouped.feature_maps[0].heads == 1
+    result = align(grouped, given(kind), n_steps=5, early_stopping=False, rng=0, **KINDS[kind][0])
+    assert result.sizes["head"] == 1
+    np.testing.assert_array_equal(grouped.feature_maps[0].omega.detach().numpy(), result.omega_after[0].values.astype(np.float32))
+    each = pairs(grouped, given("attend"), 0, attend_relation)
+    (both,) = joined(each, 1)
+    np.testing.assert_array_equal(both.q, np.concatenate([each[0].q, each[1].q]))
+    assert joined(each, 2)[1].q.shape == each[1].q.shape
+    with pytest.raises(ValueError, match="2 heads must be a multiple of the 3 sets"):
+        joined(each, 3)
 
 
 def test_a_transformer_teaches_its_own_softmax():
