@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from attention.base import FeatureMap, Particles, described, projected
 from particles.arrays import count, positive
 
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
 
 class Identity(FeatureMap):
     """phi = omega x: the kernel q.k itself, a signed control."""
@@ -53,8 +55,9 @@ class CosFormer(FeatureMap):
     def _checked(self, position: Tensor | None, x: Tensor) -> Tensor:
         """Integers (time,) or (batch, time) within the horizon; ValueError otherwise (RuntimeError in compiled code)."""
         shapes = ((x.shape[2],), (x.shape[0], x.shape[2]))
-        if not isinstance(position, Tensor) or position.is_floating_point() or position.is_complex() or position.shape not in shapes:
+        if not isinstance(position, Tensor) or position.dtype not in _INTEGERS or position.shape not in shapes:
             raise ValueError(f"position must be integers of shape {shapes[0]} or {shapes[1]}, got {described(position)}")
+        position = position.long()  # narrower types would wrap the horizon around
         inside = ((position >= 0) & (position < self.horizon)).all()
         if torch.compiler.is_compiling():
             torch._assert_async(inside, f"position must be in 0 to {self.horizon - 1} (horizon)")

@@ -347,10 +347,12 @@ def test_cosformer_kernel_is_positive_decays_with_distance_and_ends_at_its_horiz
     each = torch.stack((position, position.flip(0)))
     for row in range(2):
         torch.testing.assert_close(fm(x, position=each)[1][row], fm(x, position=each[row])[1][row], rtol=0, atol=0)
+    torch.testing.assert_close(made("cosformer")(x, position=position.byte()), made("cosformer")(x, position=position), rtol=0, atol=0)
     for wrong, message in (
         (position + 1, r"position must be in 0 to 15 \(horizon\), got 1 to 16"),
         (position - 1, "got -1 to 14"),
         (position.double(), "position must be integers of shape"),
+        (position > 0, "position must be integers of shape .* got torch.bool"),
         (position[:3], r"position must be integers of shape \(16,\) or \(2, 16\), got"),
         (None, "position must be the tokens' integer positions for 'cosformer', got None"),
     ):
