@@ -61,7 +61,10 @@ def heads_from(q: Tensor, k: Tensor, feature_map: FeatureMap | None, *, key_mask
 
 @torch.no_grad()
 def heads_of(model: Transformer, batch: Batch, layer: int) -> Heads:
-    """`Heads` of one layer of a model in evaluation mode; ValueError for a layer with a window or of SOFT, which have other pairs."""
+    """`Heads` of one layer of a model in evaluation mode, of its tokens alone (a "cls" vector is left out).
+
+    ValueError for a layer with a window or of SOFT, which have other pairs.
+    """
     if not isinstance(model, Transformer):
         raise ValueError(f"model must be a Transformer, got a {type(model).__name__}")
     was_training = model.training
@@ -255,8 +258,13 @@ def _rows(heads: Heads) -> _Rows:
 
 
 def _features(kernel: LayerKernel, x: Tensor, role: str) -> tuple[Tensor, Tensor]:
+    """(log_scale, features) of x (batch, head, time, dim); heads that share particles, as grouped keys do, stand for batch entries."""
     position = {"position": torch.arange(x.shape[2], device=x.device)} if kernel.feature_map.positional else {}
-    return kernel.feature_map(x, role=role, **position)
+    sets = x.shape[1] if kernel.feature_map.heads == 1 else kernel.feature_map.heads
+    folded = x.unflatten(1, (sets, -1)).transpose(1, 2).flatten(0, 1)
+    log_scale, phi = kernel.feature_map(folded, role=role, **position)
+    log_scale, phi = (part.unflatten(0, (len(x), -1)).transpose(1, 2).flatten(1, 2) for part in (log_scale, phi))
+    return log_scale, phi
 
 
 def _mean(values: Tensor, used: Tensor) -> Tensor:

@@ -237,15 +237,20 @@ def test_a_model_is_inspected_layer_by_layer():
     assert bool(inspect(model(("soft", "soft", "favor")), batch()).entropy_softmax[:2].isnull().all())
 
 
-def test_heads_of_a_model_are_what_its_layers_compute():
-    causal = model(("favor",) * 3, causal=True, kv_heads=1).eval()
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_heads_of_a_model_are_what_its_layers_compute(kv_heads):
+    causal = model(("favor",) * 3, causal=True, heads=4, kv_heads=kv_heads, dim=16).eval()
     heads = heads_of(causal, batch(), 1)
     q, k = causal.queries_keys(batch(), 1)
     np.testing.assert_array_equal(heads.seen.q, q.detach().double())
     maps = attention_maps(heads)
-    v = torch.eye(TIME).expand(2, 1, TIME, TIME)
+    v = torch.eye(TIME).expand(2, kv_heads, TIME, TIME)
     expected = kernel_attention(q, k, v, causal.feature_maps[1], key_mask=MASK, is_causal=True, scale=1.0).detach()
     np.testing.assert_allclose(maps.kernel.fillna(0), expected.where(MASK[:, None, :, None], 0), atol=1e-6)
+    assert bool(inspect(causal, batch()).notnull().all().to_dataarray().all())
+
+
+def test_a_layer_with_a_window_is_refused():
     with pytest.raises(ValueError, match="window=3"):
         heads_of(model(("softplus",) * 3, window=3), batch(), 0)
 
