@@ -43,11 +43,17 @@ def collect(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> list[l
     with recorded(model) as record, torch.no_grad():
         for batch in batches:
             record.clear()
-            model(**batch)
+            model(**on_device(batch, model))
             calls.append(list(record))
     if not calls or not calls[0]:
         raise ValueError(f"batches must hold a batch and model attention layers, got {len(calls)} batches of {type(model).__name__}")
     return [list(layer) for layer in zip(*calls, strict=True)]
+
+
+def on_device(batch: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """The batch where the model is."""
+    device = next(model.parameters()).device
+    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 @contextmanager

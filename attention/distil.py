@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attention.activations import Activations, changed, collect, log_softmax_rows, recorded, visible
+from attention.activations import Activations, changed, collect, log_softmax_rows, on_device, recorded, visible
 from attention.end_to_end import WEIGHT_LR, end_to_end
 from attention.huggingface import layer_kernels
 from attention.layer_kernel import LayerKernel
@@ -84,7 +84,7 @@ def distil(
     kernels, n_steps, lr = layer_kernels(student), count(n_steps, "n_steps"), positive(LR[objective] if lr is None else lr, "lr")  # type: ignore[arg-type]
     if not kernels:
         raise ValueError(f"student must have kernels (attention.convert), got a {type(student).__name__} without")
-    every, seed = list(batches), seed_from(rng)
+    every, seed = [on_device(batch, student) for batch in batches], seed_from(rng)
     settings = {"objective": objective, "n_steps": n_steps, "lr": lr, "weight_lr": weight_lr, "seed": seed, "n_batches": len(every)}
     if objective == "end-to-end":
         if layers is not None:

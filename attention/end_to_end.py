@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ WEIGHT_LR = 5e-5  # of all weights but the kernels' and the embeddings
 SAVE_EVERY = 25  # steps between checkpoints
 
 
-def end_to_end(student: nn.Module, teacher: nn.Module, batches: list[Mapping[str, Tensor]], saved: Saved, progress: bool) -> xr.Dataset:
+def end_to_end(student: nn.Module, teacher: nn.Module, batches: Sequence[Mapping[str, Tensor]], saved: Saved, progress: bool) -> xr.Dataset:
     """See `attention.distil.distil`; `saved.settings` holds n_steps, lr, weight_lr and seed. Embedding tables stay as they are."""
     settings, n_steps = saved.settings, saved.settings["n_steps"]
     optimiser = torch.optim.Adam(_groups(student, settings["lr"], settings["weight_lr"]), betas=BETAS)

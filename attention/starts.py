@@ -75,7 +75,7 @@ def centres(points: Float[Tensor, "head point dim"], n_centres: int, generator: 
     heads, n, dim = points.shape
     if n < n_centres:
         raise ValueError(f"batches must hold at least {n_centres} tokens for as many centres, got {n}")
-    found = points[:, torch.randperm(n, generator=generator)[:n_centres]].clone()
+    found = points[:, torch.randperm(n, generator=generator, device=generator.device)[:n_centres]].clone()
     for _ in range(N_LLOYD):
         nearest = torch.cdist(points, found).argmin(-1)
         total = torch.zeros_like(found).scatter_add_(1, nearest[..., None].expand(-1, -1, dim), points)
@@ -90,4 +90,4 @@ def changed_moments(layer: list[Activations], preprocess: Invariance | None) -> 
 
 
 def _some(points: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    return points[:, torch.randperm(points.shape[1], generator=generator)[:n]]
+    return points[:, torch.randperm(points.shape[1], generator=generator, device=generator.device)[:n]]
