@@ -119,8 +119,9 @@ def test_a_packed_state_has_an_entry_for_every_sequence():
 @how
 @causal_or_not
 @pytest.mark.parametrize(("kv_heads", "sets"), [(1, 1), (1, 4), (2, 1), (2, 2), (2, 4), (4, 1)])
-def test_query_heads_share_key_heads(kv_heads, sets, is_causal, how):
-    fm, x, mask = made(heads=sets), inputs(30, heads=4, kv_heads=kv_heads), padding(30)
+@pytest.mark.parametrize("name", ["favor", "cosformer"])
+def test_query_heads_share_key_heads(name, kv_heads, sets, is_causal, how):
+    fm, x, mask = made(name, heads=sets), inputs(30, heads=4, kv_heads=kv_heads), padding(30)
     options = {"is_causal": is_causal, "key_mask": mask}
     fast = kernel_attention(*x, fm, **options, **how)
     assert_same(fast, defined(x, fm, how, **options), [*x, fm.omega])
