@@ -158,7 +158,8 @@ class Chunks(NamedTuple):
 
     def total(self) -> Tensor:
         """(sum K v, sum K) of every row relative to exp(top)."""
-        return (self.phi_q @ self.before.sums) * self.old + ((self.phi_q @ self.phi_k.mT) * self.near) @ self.values
+        near = ((self.phi_q @ self.phi_k.mT) * self.near) @ self.values
+        return torch.addcmul(near, self.phi_q @ self.before.sums, self.old)
 
 
 def chunks(call: Call, phi_q: Tensor, log_k: Tensor, phi_k: Tensor, values: Tensor, old: Sums) -> Chunks:

@@ -123,16 +123,30 @@ def _forward(call: Call, layout: Layout, q: Tensor, k: Tensor, v: Tensor, old: S
     keys, queries, past = layout.keys(k, v), layout.queries(q), layout.past(q, k)
     for span in _spans(0, past):
         old = blocks.absorb(call, keys.span(*span), old)
-    parts, sums = [], [old]
+    outs, factors, sums = [], [], [old]
     for start, stop in _spans(0, q.shape[2]):
         part = queries.span(start, stop)
         if layout.is_causal:
-            out, after = blocks.causal_block(call, part, keys.span(past + start, past + stop), sums[-1])
+            row, after = blocks.causal_block(call, part, keys.span(past + start, past + stop), sums[-1])
             sums.append(after)
         else:
-            out = blocks.read(call, part, old)
-        parts.append(out)
-    return Rows(*(torch.cat(x, 2) for x in zip(*parts))), sums[-1], sums
+            row = blocks.read(call, part, old)
+        outs.append(row.out)
+        factors.append(row.factor)
+    del row
+    return Rows(_joined(outs), _joined(factors)), sums[-1], sums
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """Along time; without gradients each part is let go once it is copied."""
+    if torch.is_grad_enabled() or len(parts) == 1:
+        return torch.cat(parts, 2)
+    time = sum(part.shape[2] for part in parts)
+    out = parts[0].new_empty(*parts[0].shape[:2], time, parts[0].shape[3])
+    while parts:
+        out[:, :, time - parts[-1].shape[2] : time] = parts[-1]
+        time -= parts.pop().shape[2]
+    return out
 
 
 class _Attention(torch.autograd.Function):

@@ -27,7 +27,7 @@ class Block(NamedTuple):
 class Tape:
     """Computes features, by autograd, and holds on to what their gradient needs: of the last block only, or of all if `keep`.
 
-    Once rewound it gives the kept blocks back, the last one first, and whatever it has not kept is computed again.
+    Once rewound it gives the kept blocks away, the last one first, and whatever it has no longer is computed again.
 
     Parameters
     ----------
@@ -41,18 +41,17 @@ class Tape:
         self.needs = {"query": needs[0], "key": needs[1]}
         self.tensors = {name: x.detach().requires_grad_(need) for (name, x), need in zip(tensors.items(), needs[2:])}
         self.kept: list[Block] = []
-        self.left = 0
+        self.left: list[Block] = []
         self.grads: dict[str, Tensor] = {}
 
     def rewind(self) -> None:
         """Turn round for a backward pass."""
-        self.keep, self.left, self.grads = False, len(self.kept), {}
+        self.left, self.kept, self.keep, self.grads = self.kept, [], False, {}
 
     def features(self, x: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
         """(log_scale, features) without history, as `Call.features`."""
         if self.left:
-            self.left -= 1
-            self.block = self.kept[self.left]
+            self.block = self.left.pop()
         else:
             self.block = self._block(x.to(self.call.dtype), role, position)
             if self.keep:
@@ -69,7 +68,7 @@ class Tape:
         if not outputs or not wanted:
             return None
         ys, ds = zip(*outputs)
-        found = torch.autograd.grad(ys, list(wanted.values()), ds, allow_unused=True, retain_graph=bool(self.kept))
+        found = torch.autograd.grad(ys, list(wanted.values()), ds, allow_unused=True)
         grads = {name: grad for name, grad in zip(wanted, found) if grad is not None}
         x = grads.pop("", None)
         for name, grad in grads.items():
