@@ -113,7 +113,8 @@ class RandomLandmarks(FirstLandmarks):
     """`n_landmarks` random tokens without repetition, or all where there are fewer; the same positions in all heads and sequences, so that
     no sequence depends on what else is in its batch.
 
-    In training each call draws anew from `generator` (torch's default if None). In evaluation the draw is the one of `seed`, a buffer that
+    In training each call draws anew from `generator` (torch's default if None; activation checkpointing rewinds that one only, so it has
+    no place with another). In evaluation the draw is the one of `seed`, a buffer that
     construction takes from the generator: evaluation is deterministic, and stays so in a loaded checkpoint.
     """
 

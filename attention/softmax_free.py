@@ -73,15 +73,15 @@ def softmax_free_attention(
         raise ValueError("is_causal must be False, got True: softmax-free attention has no causal form")
     over = normalisation(normalise)
     _check(q, v, landmarks, key_mask, landmark_mask)
-    root = math.sqrt(q.shape[-1] ** -0.5 if scale is None else positive(scale, "scale"))
+    scale = q.shape[-1] ** -0.5 if scale is None else positive(scale, "scale")
     dtype = torch.float32
     for tensor in (q, v, landmarks):
         dtype = torch.promote_types(dtype, tensor.dtype)
     with torch.autocast(q.device.type, enabled=False):
-        x, y = (_kept(t.to(dtype) * root, mask, 2) for t, mask in ((q, key_mask), (landmarks, landmark_mask)))
-        log_p = _kept(_kept(log_gaussian(y, x), landmark_mask, 2, -math.inf), key_mask, 3, -math.inf)
+        x, y = (_kept(t.to(dtype), mask, 2) for t, mask in ((q, key_mask), (landmarks, landmark_mask)))
+        log_p = _kept(_kept(log_gaussian(y, x, scale), landmark_mask, 2, -math.inf), key_mask, 3, -math.inf)
         p = _over_tokens(log_p) if over == "tokens" else log_p.exp()
-        a = gaussian(y, y) + positive(ridge, "ridge", zero=True) * torch.eye(y.shape[2], dtype=dtype, device=y.device)
+        a = gaussian(y, y, scale) + positive(ridge, "ridge", zero=True) * torch.eye(y.shape[2], dtype=dtype, device=y.device)
         a = _kept(_kept(a, landmark_mask, 2), landmark_mask, 3)
         if flag(return_residual, "return_residual"):
             inverse, residual = newton_pinv(a, n_iter=n_iter, tol=tol)
@@ -102,20 +102,21 @@ def normalisation(normalise: bool | str | None) -> str | None:
     return "landmarks" if normalise is True else normalise or None
 
 
-def gaussian(x: Tensor, y: Tensor) -> Tensor:
-    """exp(-|x_i - y_j|^2 / 2), (..., row, column), of x (..., row, dim) and y (..., column, dim), in their type."""
-    return log_gaussian(x, y).exp()
+def gaussian(x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
+    """exp(-scale |x_i - y_j|^2 / 2), (..., row, column), of x (..., row, dim) and y (..., column, dim), in their type."""
+    return log_gaussian(x, y, scale).exp()
 
 
-def log_gaussian(x: Tensor, y: Tensor) -> Tensor:
-    """-|x_i - y_j|^2 / 2, the logarithm of `gaussian`.
+def log_gaussian(x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
+    """-scale |x_i - y_j|^2 / 2, the logarithm of `gaussian`.
 
-    |x|^2 + |y|^2 - 2 x.y loses its digits where tokens lie close together but far from 0: it is computed in float64.
+    |x|^2 + |y|^2 - 2 x.y loses its digits where tokens lie close together but far from 0: it is computed in float64, from numbers that
+    are not rounded by a multiplication before.
     """
     wide = x.dtype if x.device.type == "mps" else torch.float64
     a, b = x.to(wide), y.to(wide)
     squares = a.square().sum(-1)[..., :, None] + b.square().sum(-1)[..., None, :] - 2 * a @ b.mT
-    return (-0.5 * squares.clamp_min(0)).to(x.dtype)
+    return (-0.5 * scale * squares.clamp_min(0)).to(x.dtype)
 
 
 def newton_pinv(a: Tensor, *, n_iter: int, tol: float | None = None, ridge: float = 0.0) -> tuple[Tensor, Tensor]:
