@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 
 from attention.align import align
-from attention.batches import Batch
+from attention.batches import Batch, check_batches
 from attention.feature_map import described
 from attention.finetune import checked_settings, train
 from attention.model import Transformer
@@ -42,6 +42,8 @@ def alternate(
 
     Parameters
     ----------
+    batches : as for `finetune`; Phase A has the list of what one pass before the training gives, so that a loader which reshuffles itself
+        is read alike in a run that was cut.
     every : epochs between two alignments; the first `every` epochs are the warm start that `align` wants.
     phase_a : called as phase_a(model, batches, rng=seed, **align_options) with a seed of its own for each epoch.
     validation, checkpoint, progress, rng, settings : as for `finetune`. In a process group every process runs Phase A and the first one's
@@ -63,11 +65,13 @@ def alternate(
         raise ValueError(f"phase_a must be a function, got {phase_a!r}")
     if not isinstance(align_options, Mapping | None):
         raise ValueError(f"align_options must be a dict, got {described(align_options)}")
+    check_batches(batches, "batches")
+    read = list(batches) if checked["every"] < checked["n_epochs"] else []
 
     def before_epoch(epoch: int) -> float:
         if epoch == 0 or epoch % every:
             return math.nan
-        result = phase_a(model, batches, rng=derived_seed(checked["seed"], epoch), **(align_options or {}))
+        result = phase_a(model, read, rng=derived_seed(checked["seed"], epoch), **(align_options or {}))
         return float(result.alignment_after.mean()) if hasattr(result, "alignment_after") else math.nan
 
     return train(model, batches, checked, validation=validation, checkpoint=checkpoint, before_epoch=before_epoch, progress=progress)

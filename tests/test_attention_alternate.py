@@ -7,6 +7,7 @@ import pytest
 import torch
 import xarray as xr
 
+from attention.align import align
 from attention.alternate import alternate
 from attention.finetune import finetune
 from attention.model import ModelConfig, Transformer
@@ -79,26 +80,31 @@ class Stop(Exception):
     pass
 
 
-@pytest.mark.parametrize("cut", [1, 3, 4, 5, 8])
-def test_a_cut_run_ends_bitwise_like_a_whole_one(tmp_path, cut):
-    class Cut(list):
-        left = -1
+class Reshuffled(list):
+    """Batches in another order on each pass; reading them ends after `left` batches."""
 
-        def __iter__(self):
-            for batch in super().__iter__():
-                if self.left == 0:
-                    raise Stop
-                self.left -= 1
-                yield batch
+    def __init__(self, rows: list, left: int = -1) -> None:
+        super().__init__(rows)
+        self.left, self.rng = left, np.random.default_rng(0)
 
-    options = {"phase_a": Move(), "n_epochs": 3, "freeze_omega": False, "checkpoint_every": 1, "rng": 0}
+    def __iter__(self):
+        for i in self.rng.permutation(len(self)):
+            if self.left == 0:
+                raise Stop
+            self.left -= 1
+            yield self[int(i)]
+
+
+@pytest.mark.parametrize("phase_a", [Move(), align])
+@pytest.mark.parametrize("cut", [1, 4, 6, 7, 8, 11])
+def test_a_cut_run_ends_bitwise_like_a_whole_one(tmp_path, cut, phase_a):
+    options = {"phase_a": phase_a, "n_epochs": 3, "freeze_omega": False, "checkpoint_every": 1, "rng": 0}
+    options |= {"align_options": {"n_steps": 5}} if phase_a is align else {}
     whole, resumed = small(), small()
-    expected = alternate(whole, batches(), **options)
-    broken = Cut(batches())
-    broken.left = cut
+    expected = alternate(whole, Reshuffled(batches()), **options)
     with pytest.raises(Stop):
-        alternate(small(), broken, checkpoint=tmp_path / "run.pt", **options)
-    got = alternate(resumed, batches(), checkpoint=tmp_path / "run.pt", **options)
+        alternate(small(), Reshuffled(batches(), cut), checkpoint=tmp_path / "run.pt", **options)
+    got = alternate(resumed, Reshuffled(batches()), checkpoint=tmp_path / "run.pt", **options)
     assert got.drop_vars("seconds").equals(expected.drop_vars("seconds"))
     assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))
 
