@@ -52,7 +52,8 @@ def kernel_attention(
         (grouped and multi-query attention).
     feature_map : maps scale^(1/2) q and scale^(1/2) k to features. It has particles for every query head, for every key head, or one set.
     is_causal : query i sees key j when j <= i + (number of keys) - (number of queries): aligned bottom-right, as a cache needs. A later
-        key or value of any finite size changes no bit of an earlier row; one that is not finite may spoil earlier rows (mask it).
+        key or value of any finite size changes no bit of an earlier row; one that is not finite may spoil earlier rows (mask it),
+        or whose square is not where features grow with it ("rfa" and the Flexformers: beyond 1e19 in float32).
     key_mask : (batch, key), True = attend. What a masked key or value holds, NaN included, changes neither outputs nor gradients, and
         its own gradient is 0. A query that is not finite gets NaN in its own row; with a mask it disturbs no gradient of other rows.
     cu_seqlens : offsets (0, ..., time) of sequences packed end to end in one batch entry: each attends to itself only. States have a batch
@@ -91,15 +92,14 @@ def kernel_attention(
     ValueError
         On shapes that do not fit, a mask that is not boolean (batch, key), more queries than keys in a causal call, offsets with more than
         one batch entry, a window or report that the map or the normaliser cannot have, a scale that is not positive, a state of another
-        shape, or an unknown normaliser or form.
+        shape or type, or an unknown normaliser or form.
     """
     _check(q, k, v, flag(is_causal, "is_causal"), key_mask)
     _check_map(feature_map, q.shape[1], k.shape[1])
     if normalise not in (*_NORMALISE, "default"):
         raise ValueError(f"normalise must be one of {_NORMALISE}, got {normalise!r}")
     how = ("rms" if feature_map.signed else "sum") if normalise == "default" else normalise
-    if report is not None and how != "sum":
-        raise ValueError(f"report is of the divisors of normalise='sum', got normalise={how!r}")
+    _check_report(report, how)
     choice = _Choice(is_causal, None if window is None else as_count(window, "window"), form, flag(return_state, "return_state"))
     _check_choice(choice, feature_map, how, q, k, state)
     ends = None if cu_seqlens is None else _ends(cu_seqlens, q, k)
@@ -216,11 +216,20 @@ def _check(q: Tensor, k: Tensor, v: Tensor, is_causal: bool, key_mask: Tensor | 
 
 
 def _check_map(feature_map: FeatureMap, heads: int, kv_heads: int) -> None:
-    if not isinstance(feature_map, torch.nn.Module):
+    if not isinstance(feature_map, torch.nn.Module) or not hasattr(feature_map, "omega"):
         raise ValueError(f"feature_map must be a FeatureMap, got {feature_map!r}")
     sets = feature_map.omega.shape[0]
     if sets != 1 and sets != kv_heads and sets != heads:  # `in` is beyond torch.compile here
         raise ValueError(f"feature_map must have particles for 1, {kv_heads} (key) or {heads} (query) heads, got {sets}")
+
+
+def _check_report(report: Any, how: str | None) -> None:
+    if report is None:
+        return
+    if not isinstance(report, dict):  # `dict | None` is beyond torch.compile
+        raise ValueError(f"report must be a dict or None, got {report!r}")
+    if how != "sum":
+        raise ValueError(f"report is of the divisors of normalise='sum', got normalise={how!r}")
 
 
 def _check_choice(choice: _Choice, feature_map: FeatureMap, how: str | None, q: Tensor, k: Tensor, state: Any) -> None:
@@ -265,3 +274,6 @@ def _check_state(state: Any, q: Tensor, v: Tensor, feature_map: FeatureMap, wind
     for name, field, shape in fields:
         if not isinstance(field, Tensor) or field.shape != shape:
             raise ValueError(f"state must have {name} of shape {shape}, got {described(field)}")
+        dtype = torch.bool if name == "mask" else torch.int64 if name in ("count", "position") else None
+        if field.dtype != dtype and (dtype is not None or not field.is_floating_point()):
+            raise ValueError(f"state must have {name} of type {dtype or 'float'}, got {described(field)}")
