@@ -86,7 +86,7 @@ def _rows_of(batches: list[Batch], rows: np.ndarray) -> list[dict[str, Tensor]]:
 
 
 def points(model: Transformer, batches: Iterable[Batch], layer: int, pool: str) -> list[Points]:
-    """One `Points` a head: queries and keys in float64 as they enter the feature map; of a model with q = k each vector once.
+    """One `Points` a key head: its queries' and its keys' vectors in float64 as they enter the feature map; with q = k each vector once.
 
     pool="sequence": masked means over the real tokens; "token": each labelled token's vectors. Labels (batch,) hold for all tokens of their
     sequence; labels (batch, time) are the tokens' own, negative = none, and those of a language model are the next tokens.
@@ -99,7 +99,8 @@ def points(model: Transformer, batches: Iterable[Batch], layer: int, pool: str) 
     vectors, labels = [], []
     for batch, q, k in _read(model, batches, layer):
         mask = batch["key_mask"]
-        sides = [q] if torch.equal(q, k) else [q, k]
+        group = q.shape[1] // model.config.key_heads
+        sides = [q] if torch.equal(q, k) else [*(q[:, i::group] for i in range(group)), k[:, ::group]]
         if pool == "sequence":
             pooled = [masked_mean(side, mask[:, None]) for side in sides]  # (batch, head, dim)
             vectors.append(torch.stack(pooled, 2).transpose(0, 1).flatten(1, 2))
@@ -223,7 +224,7 @@ def with_shuffled_keys(sample: Pairs, rng: np.random.Generator) -> Pairs:
 
 
 def joined(samples: list[Any], sets: int) -> list[Any]:
-    """Samples of heads that share a set of particles (as the query heads of one key head do) as one: more rows, or more sequences."""
+    """Samples of heads that share a set of particles (as the query heads of one key head do) as one, with more sequences."""
     if len(samples) % sets:
         raise ValueError(f"the {len(samples)} heads must be a multiple of the {sets} sets of particles")
     group = len(samples) // sets

@@ -267,6 +267,26 @@ def test_grouped_queries_share_the_particles_of_their_key_head(kind):
         joined(each, 3)
 
 
+@pytest.mark.parametrize("pool", ["sequence", "token"])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_grouped_keys_are_points_once_beside_all_their_queries(pool, kv_heads):
+    """A key counted once for every query head would be a pair with itself, which alignment leaves out."""
+    grouped = model(projections="separate", kv_heads=kv_heads, heads=4, dim=32)
+    data = [{name: batch[name] for name in ("tokens", "key_mask", "labels")} for batch in given("labels")]
+    if pool == "sequence":
+        data = [batch | {"labels": batch["labels"][:, 0]} for batch in data]
+    samples = points(grouped, data, 0, pool)
+    n = sum(len(batch["tokens"]) if pool == "sequence" else int(batch["key_mask"].sum()) for batch in data)
+    group = 4 // kv_heads
+    assert [len(sample.x) for sample in samples] == kv_heads * [(group + 1) * n]
+    assert all(len(np.unique(sample.x, axis=0)) == len(sample.x) for sample in samples)
+    q, k = grouped.eval().queries_keys(data[0], 0)
+    first = [*(q[0, -group:, 0].detach()), k[0, -1, 0].detach()]  # of the last key head
+    if pool == "token":
+        for vector in first:
+            assert np.isclose(samples[-1].x, vector.double().numpy(), atol=1e-6).all(-1).sum() == 1
+
+
 def test_a_transformer_teaches_its_own_softmax():
     softmax = model("softmax", projections="separate", causal=True).eval()
     batch = given("attend")[0]
