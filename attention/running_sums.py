@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from attention import blocks
 from attention.blocks import Call, Chunks, Keys, Queries, Rows, State, Sums, exp
-from attention.tape import ExponentialTape, Tape
+from attention.tape import ExponentialTape, Given, Tape
 
 __all__ = ["Call", "State", "attend", "normalised"]
 
@@ -71,7 +71,8 @@ def attend(
         (out, _), after, _ = _forward(call, layout, q, k, v, old)
     else:
         numbers = q.shape[0] * q.shape[1] * (q.shape[2] + k.shape[2]) * call.feature_map.feature_dim
-        out, *pair = _Attention.apply(call, layout, list(tensors), torch.is_grad_enabled() and numbers <= _KEPT, *inputs)
+        keep = torch.is_grad_enabled() and numbers <= _KEPT and not _is_saved_elsewhere()
+        out, *pair = _Attention.apply(call, layout, list(tensors), keep, *inputs)
         after = Sums(*pair)
     return out, State(after.sums[..., :-1], after.sums[..., -1], after.top, count, position)
 
@@ -112,6 +113,11 @@ def _is_transformed(inputs: Iterable[Tensor]) -> bool:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return True
     return any(forward_ad.unpack_dual(x).tangent is not None for x in inputs)
+
+
+def _is_saved_elsewhere() -> bool:
+    """Whether autograd has been asked not to hold tensors (checkpoints, offloading), as a tape that keeps features would."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def _spans(start: int, stop: int) -> list[tuple[int, int]]:
@@ -158,7 +164,7 @@ class _Attention(torch.autograd.Function):
         needs = ctx.needs_input_grad[4:]
         kind = ExponentialTape if ExponentialTape.suits(call, q.shape[-1]) else Tape
         ctx.tape = kind(call, dict(zip(names, tensors)), needs, keep=keep and any(needs))
-        ctx.call, ctx.layout = call, layout
+        ctx.call, ctx.layout, ctx.names = call, layout, names
         (out, factor), after, saved = _forward(call._replace(tape=ctx.tape), layout, q, k, v, Sums(sums, top))
         ctx.save_for_backward(*inputs, out, factor, *(x for pair in saved for x in pair))
         ctx.mark_non_differentiable(after.top)
@@ -167,7 +173,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_out: Tensor, d_sums: Tensor, _: Any) -> Any:
         needs = ctx.needs_input_grad[4:]
-        inputs, (out, factor, *flat) = ctx.saved_tensors[: len(needs)], ctx.saved_tensors[len(needs) :]
+        saved = ctx.saved_tensors  # once: checkpoints do not give them twice
+        inputs, (out, factor, *flat) = saved[: len(needs)], saved[len(needs) :]
         with torch.autocast(d_out.device.type, enabled=False):
             if torch.is_grad_enabled():
                 return None, None, None, None, *_differentiable(ctx, inputs, needs, d_out, d_sums)
@@ -179,9 +186,14 @@ class _Attention(torch.autograd.Function):
 
 
 def _differentiable(ctx: Any, inputs: Any, needs: Any, d_out: Tensor, d_sums: Tensor) -> list[Tensor | None]:
-    """The gradients with a history, for second derivatives."""
-    q, k, *_, v, sums, top = inputs
-    (out, _), after, _ = _forward(ctx.call, ctx.layout, q, k, v, Sums(sums, top))
+    """The gradients with a history, for second derivatives.
+
+    They are taken in aliases of the inputs, since an input may depend on another one (k = q, a state on omega): engines add that up.
+    """
+    inputs = [x.view_as(x) for x in inputs]
+    q, k, *tensors, v, sums, top = inputs
+    call = ctx.call._replace(tape=Given(ctx.call, dict(zip(ctx.names, tensors))))
+    (out, _), after, _ = _forward(call, ctx.layout, q, k, v, Sums(sums, top))
     wanted = [x for x, need in zip(inputs, needs) if need]
     grads = iter(torch.autograd.grad((out, after.sums), wanted, (d_out, d_sums), create_graph=True, allow_unused=True))
     return [next(grads) if need else None for need in needs]

@@ -24,6 +24,18 @@ class Block(NamedTuple):
     role: str
 
 
+class Given:
+    """Features, with their history, of a map that has `tensors` as its parameters and buffers."""
+
+    def __init__(self, call: Call, tensors: dict[str, Tensor]) -> None:
+        self.call, self.tensors = call, tensors
+
+    def features(self, x: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:
+        """As `Call.features`."""
+        where = {"role": role} if position is None else {"role": role, "position": position}
+        return functional_call(self.call.feature_map, self.tensors, (x.to(self.call.dtype) * self.call.root,), where)
+
+
 class Tape:
     """Computes features, by autograd, and holds on to what their gradient needs: of the last block only, or of all if `keep`.
 
@@ -76,11 +88,9 @@ class Tape:
         return x
 
     def _block(self, x: Tensor, role: str, position: Tensor | None) -> Block:
-        where = {"role": role} if position is None else {"role": role, "position": position}
         with torch.enable_grad():
             x = x.detach().requires_grad_(self.needs[role])
-            log_scale, features = functional_call(self.call.feature_map, self.tensors, (x * self.call.root,), where)
-        return Block(x, log_scale, features, role)
+            return Block(x, *Given(self.call, self.tensors).features(x, role, position), role)
 
     def _add(self, name: str, grad: Tensor) -> None:
         self.grads[name] = self.grads[name] + grad if name in self.grads else grad

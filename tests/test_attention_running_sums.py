@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 from attention import feature_map, kernel_attention, running_sums
 from attention.blocks import Call, lower
 from attention.naive import naive_attention
-from attention.tape import ExponentialTape
+from attention.tape import ExponentialTape, Tape
 
 DOUBLE = torch.float64
 HEADS, DIM, VALUE = 2, 5, 3
@@ -160,6 +161,45 @@ def test_second_derivatives_are_right(monkeypatch, name, is_causal):
     assert torch.autograd.gradgradcheck(lambda *x: kernel_attention(*x, fm, form="linear", is_causal=is_causal, chunk_size=2), x)
 
 
+DEPENDENT = {
+    "one tensor thrice": lambda x, fm, attend: attend((x, x, x), fm),
+    "keys from queries": lambda x, fm, attend: attend((x, x.sin(), x.cos()), fm),
+    "layers of one map": lambda x, fm, attend: attend((attend((x, x, x), fm), x, x), fm),
+}
+
+
+@pytest.mark.parametrize("how", DEPENDENT)
+@pytest.mark.parametrize("name", ["favor", "bent"])
+def test_gradients_with_a_history_of_inputs_that_depend_on_each_other(name, how):
+    """Each must be a partial derivative: what leads from one input to another is for the engine to add."""
+    fm, x = a_map(name), inputs(9)[0]
+    every = [x, *fm.parameters()]
+
+    def first_and_second(attend):
+        first = torch.autograd.grad(DEPENDENT[how](x, fm, attend).sin().sum(), every, create_graph=True)
+        return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), every)
+
+    for got, right in zip(first_and_second(attend), first_and_second(lambda x, fm: naive_attention(*x, fm))):
+        torch.testing.assert_close(got, right, rtol=1e-9, atol=1e-9 * float(right.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["favor", "bent"])
+def test_gradients_with_a_history_pass_through_a_state(name):
+    fm, x = a_map(name), inputs(12)
+    every = [*x, *fm.parameters()]
+
+    def split():
+        first, state = attend([t[:, :, :5] for t in x], fm, is_causal=True, return_state=True)
+        return torch.cat((first, attend([t[:, :, 5:] for t in x], fm, is_causal=True, state=state)), 2)
+
+    pair = []
+    for out in (split(), naive_attention(*x, fm, is_causal=True)):
+        first = torch.autograd.grad(out.sin().sum(), every, create_graph=True)
+        pair.append((*first, *torch.autograd.grad(sum(g.square().sum() for g in first), every)))
+    for got, right in zip(*pair, strict=True):
+        torch.testing.assert_close(got, right, rtol=1e-9, atol=1e-9 * float(right.abs().max()))
+
+
 def test_a_gradient_penalty_trains_the_map():
     """d |dout/dq|^2 / d omega, against the same through the definition."""
     fm, x = a_map("favor"), inputs(20)
@@ -264,7 +304,8 @@ def saved(n: int, is_causal: bool, fm) -> int:
 
 @pytest.mark.parametrize("name", ["favor", "softplus", "bent"])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_computing_features_again_saves_a_factor_a_row_and_the_sums_of_each_block(small_blocks, name, is_causal):
+def test_computing_features_again_saves_a_factor_a_row_and_the_sums_of_each_block(small_blocks, monkeypatch, name, is_causal):
+    monkeypatch.setattr(running_sums, "_is_saved_elsewhere", lambda: False)  # as it is where nobody counts
     fm = a_map(name)
     few, many = saved(4 * BLOCK, is_causal, fm), saved(8 * BLOCK, is_causal, fm)
     sums = HEADS * (fm.feature_dim * (VALUE + 1) + 1 + CHUNK)  # the last are views of a few numbers for each chunk
@@ -291,6 +332,26 @@ def test_kept_features_are_few_and_none_without_gradients(monkeypatch):
     with torch.no_grad():
         attend(inputs(4 * BLOCK), fm)
     assert not tapes[-1].kept
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", ["favor", "softplus"])
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoints_change_no_gradient_and_keep_no_features(monkeypatch, use_reentrant, name, is_causal):
+    tapes, made = [], Tape.__init__
+
+    def remembered(self, *args, **kwargs):
+        tapes.append(self)
+        made(self, *args, **kwargs)
+
+    monkeypatch.setattr(Tape, "__init__", remembered)
+    fm, x = a_map(name), inputs(3 * BLOCK)
+    expected = gradients(attend(x, fm, is_causal=is_causal), [*x, fm.omega])
+    out = checkpoint(lambda *x: attend(x, fm, is_causal=is_causal), *x, use_reentrant=use_reentrant)
+    assert not tapes[-1].kept
+    out.backward(torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=DOUBLE))
+    for got, right in zip((*x, fm.omega), expected, strict=True):
+        torch.testing.assert_close(got.grad, right, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
