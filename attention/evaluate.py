@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attention.batches import IGNORED, Batch, checked_labels, next_tokens, on_device
+from attention.mode import evaluating
 from attention.model import Transformer
 
 
@@ -34,17 +35,13 @@ def targets(batch: Batch, model: Transformer) -> Tensor:
 
 def evaluated(model: Transformer, batches: Iterable[Batch]) -> Iterable[tuple[Tensor, Tensor]]:
     """(logits, targets) of each target of each batch, in evaluation mode without gradients; the mode is restored at the end."""
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in batches:
             batch = on_device(batch, model.device)
             wanted = targets(batch, model)
             with torch.no_grad():
                 logits = model(batch)
             yield logits[wanted != IGNORED], wanted[wanted != IGNORED]
-    finally:
-        model.train(was_training)
 
 
 def summed_loss(logits: Tensor, wanted: Tensor) -> Tensor:

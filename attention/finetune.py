@@ -199,7 +199,7 @@ def _optimiser(model: Transformer, settings: dict[str, Any]) -> torch.optim.Adam
 def _set_rate(run: Run, step: int, n_steps: int) -> None:
     """The rate of one step: up linearly over the warm-up, then down to zero along a cosine."""
     n_warm = max(1, round(run.settings["warmup"] * n_steps))
-    down = 0.5 * (1 + math.cos(math.pi * (step - n_warm) / max(1, n_steps - n_warm)))
+    down = 0.5 * (1 + math.cos(math.pi * min(1.0, (step - n_warm) / max(1, n_steps - n_warm))))  # a late pass may hold more batches
     for group in run.optimiser.param_groups:
         group["lr"] = group["base"] * ((step + 1) / n_warm if step < n_warm else down)
 
@@ -218,6 +218,8 @@ def _train_epoch(run: Run, forward: Any, batches: Iterable[Batch], n_batches: in
         run.step, run.seconds = index + 1, time.perf_counter() - start
         if every is not None and run.step % every == 0 and run.step < n_batches:
             run.save(path)
+    if run.n == 0:
+        raise ValueError(f"batches must hold at least one batch on every pass, got none in epoch {run.epoch}")
 
 
 def _step(run: Run, forward: Any, batch: Batch, index: int) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from attention.batches import checked_tokens
 from attention.feature_map import described
+from attention.mode import evaluating
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:
@@ -49,15 +51,14 @@ def generate(
     """
     key_mask = _checked(model, tokens, n_new, key_mask)
     _check_sampling(temperature, top_k, generator)
-    was_training = model.training
-    model.eval()
     out, last, memory = [tokens], tokens, None
-    for _ in range(n_new):
-        hidden, _, memory = model.hidden({"tokens": last, "key_mask": key_mask}, memory=memory, return_memory=True)
-        last = chosen(model.logits(hidden[:, -1]), temperature=temperature, top_k=top_k, generator=generator)[:, None].to(tokens.dtype)
-        key_mask = torch.ones_like(last, dtype=torch.bool)
-        out.append(last)
-    model.train(was_training)
+    with evaluating(model):
+        for _ in range(n_new):
+            hidden, _, memory = model.hidden({"tokens": last, "key_mask": key_mask}, memory=memory, return_memory=True)
+            logits = model.logits(hidden[:, -1])
+            last = chosen(logits, temperature=temperature, top_k=top_k, generator=generator)[:, None].to(tokens.dtype)
+            key_mask = torch.ones_like(last, dtype=torch.bool)
+            out.append(last)
     return torch.cat(out, 1)
 
 
@@ -73,7 +74,7 @@ def chosen(logits: Tensor, *, temperature: float = 0.0, top_k: int | None = None
 
 
 def _checked(model: Transformer, tokens: Tensor, n_new: int, key_mask: Tensor | None) -> Tensor:
-    """The key mask, after the checks that the model's forward does not do."""
+    """The key mask, after all checks of what is to be continued."""
     if model.config.n_classes is not None:
         raise ValueError(f"model must be a language model (n_classes=None) to generate, got n_classes={model.config.n_classes}")
     if not isinstance(tokens, Tensor) or tokens.ndim != 2:
@@ -82,11 +83,10 @@ def _checked(model: Transformer, tokens: Tensor, n_new: int, key_mask: Tensor | 
     limit = model.config.max_length
     if key_mask is None:
         key_mask = torch.ones_like(tokens, dtype=torch.bool)
-    if not isinstance(key_mask, Tensor) or key_mask.dtype != torch.bool or key_mask.shape != tokens.shape:
-        raise ValueError(f"key_mask must be boolean of shape {tuple(tokens.shape)}, got {described(key_mask)}")
-    if tokens.numel() and not bool(key_mask[:, -1].all()):
+    checked_tokens({"tokens": tokens, "key_mask": key_mask}, model.config)
+    if not bool(key_mask[:, -1].all()):
         raise ValueError(f"shorter prompts must be padded on the left, got {int((~key_mask[:, -1]).sum())} rows that end in padding")
-    if limit is not None and tokens.numel() and int(key_mask.sum(-1).max()) + n_new > limit:
+    if limit is not None and int(key_mask.sum(-1).max()) + n_new > limit:
         raise ValueError(f"n_new must leave prompt and new tokens within max_length={limit}, got {tuple(tokens.shape)} and n_new={n_new}")
     return key_mask
 

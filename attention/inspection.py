@@ -19,6 +19,7 @@ from attention.activations import Activations, changed, log_softmax_rows, visibl
 from attention.base import FeatureMap, described
 from attention.batches import Batch, on_device
 from attention.layer_kernel import LayerKernel
+from attention.mode import evaluating
 from attention.model import Transformer
 from particles.arrays import flag
 
@@ -67,13 +68,9 @@ def heads_of(model: Transformer, batch: Batch, layer: int) -> Heads:
     """
     if not isinstance(model, Transformer):
         raise ValueError(f"model must be a Transformer, got a {type(model).__name__}")
-    was_training = model.training
-    model.eval()
-    try:
-        batch = on_device(batch, model.device)
+    batch = on_device(batch, model.device)
+    with evaluating(model):
         q, k = model.queries_keys(batch, layer)
-    finally:
-        model.train(was_training)
     kind, window = model.config.layer_attention[layer], model.config.window
     if kind == "soft" or (window is not None and kind != "softmax"):
         raise ValueError(f"layer {layer} must attend by softmax or a kernel of all pairs, got {kind!r} with window={window}")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attention.batches import Batch, checked_labels, checked_tokens, entry, is_integer, next_tokens, on_device
 from attention.feature_map import described
+from attention.mode import evaluating
 from attention.model import Transformer, masked_mean
 from attention.naive import visible
 from attention.relation import Pairs
@@ -161,6 +162,8 @@ def pairs(model: Transformer, batches: Iterable[Batch], layer: int, relation: Re
     read: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for batch, q, k in _read(model, batches, layer):
         attend, allowed = relation(batch, layer), _allowed(model, batch)
+        if not isinstance(attend, Tensor) or attend.ndim not in (3, 4):
+            raise ValueError(f"the relation must be a tensor (batch, head, query, key) or (batch, query, key), got {described(attend)}")
         attend = attend[:, None] if attend.ndim == 3 else attend
         shape = (len(q), q.shape[1], *allowed.shape[1:])
         if tuple(attend.shape) not in (shape, (shape[0], 1, *shape[2:])):
@@ -203,6 +206,8 @@ def teacher_relation(teacher: Any) -> Relation:
 @torch.no_grad()
 def softmax_attention(model: Transformer, batch: Batch, layer: int) -> Tensor:
     """softmax(q.k) of one layer on the pairs that it may see, (batch, head, query, key) float64, zero rows at padding."""
+    if layer >= len(model.blocks):
+        raise ValueError(f"the teacher must have a layer for each that is aligned, got {len(model.blocks)} layers for layer {layer}")
     if model.config.layer_attention[layer] == "soft":
         raise ValueError(f"the teacher's layer {layer} must have queries and keys for softmax, got 'soft'")
     ((batch, q, k),) = _read(model, [{name: batch[name] for name in ("tokens", "key_mask")}], layer)
@@ -237,16 +242,13 @@ def joined(samples: list[Any], sets: int) -> list[Any]:
 
 def _read(model: Transformer, batches: Iterable[Batch], layer: int) -> list[tuple[dict[str, Tensor], Tensor, Tensor]]:
     """Each batch on the model's device with one layer's q and k (batch, head, time, dim) in float64, k with as many heads as q."""
-    was_training, device = model.training, model.device
-    model.eval()
     read = []
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(model):
         for batch in batches:
-            here = on_device(batch, device)
+            here = on_device(batch, model.device)
             checked_tokens(here, model.config)
             q, k = (side.double() for side in model.queries_keys(here, layer))
             read.append((here, q, k.repeat_interleave(q.shape[1] // k.shape[1], 1)))
-    model.train(was_training)
     return read
 
 

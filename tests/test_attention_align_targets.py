@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 from attention.align import align
 from attention.model import ModelConfig, Transformer
@@ -302,6 +303,38 @@ def test_a_transformer_teaches_its_own_softmax():
     assert bool((result.holdout_after > 0.9).all())  # softplus rows can be like softmax's; at the start .5 to .7
     with pytest.raises(ValueError, match="got 'soft'"):
         softmax_attention(model("soft"), batch, 0)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "message"),
+    [
+        (model("softmax"), "a layer for each that is aligned, got 1 layers for layer 1"),
+        (lambda batch, layer: "attention", "the relation must be a tensor .*, got a str"),
+        (lambda batch, layer: torch.ones(3), r"the relation must be a tensor .*, got torch.float32 \(3,\)"),
+    ],
+)
+def test_teachers_that_do_not_fit_are_named_and_the_mode_is_restored(teacher, message):
+    learner = model("softplus", layers=2).train()
+    with pytest.raises(ValueError, match=message):
+        align(learner, given("teacher"), targets="teacher", teacher=teacher, n_steps=1, rng=0)
+    assert learner.training
+
+
+@pytest.mark.parametrize(("attention", "kind"), [("softplus", "labels"), ("phase", "token_labels"), ("flexformer-nonstationary", "attend")])
+def test_the_scale_of_queries_and_keys_changes_nothing(attention, kind):
+    """Queries and keys four times as long, frequencies a quarter: the same motion, bit for bit as 4 is a power of two."""
+    results = {}
+    for scale in (1.0, 4.0):
+        scaled = model(attention, projections="separate", unit_norm=False)
+        qkv, feature_map = scaled.blocks[0].attention.qkv, scaled.feature_maps[0]
+        units = in_units(feature_map.feature, feature_map.omega.shape[-1], scale)
+        with torch.no_grad():
+            for parameter in (qkv.weight, qkv.bias):
+                parameter[:32] *= scale  # W_q and W_k
+            feature_map.omega /= torch.from_numpy(units).float()
+        results[scale] = align(scaled, given(kind), n_steps=5, early_stopping=False, rng=0, **KINDS[kind][0])
+        results[scale]["omega_after"] = results[scale].omega_after * units
+    xr.testing.assert_equal(*(result[["omega_after", "alignment", "holdout", "energy"]] for result in results.values()))
 
 
 def test_shuffling_keeps_what_it_should():

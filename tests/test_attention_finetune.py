@@ -348,6 +348,18 @@ def test_bad_batches_are_named():
         finetune("model", batches(), rng=0)
 
 
+def test_a_pass_without_batches_is_named():
+    class Emptied(list):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return iter(list(super().__iter__()) if self.passes < 3 else [])
+
+    with pytest.raises(ValueError, match="at least one batch on every pass, got none in epoch 1"):
+        finetune(small(), Emptied(batches()), n_epochs=3, rng=0)
+
+
 def test_validation_that_can_be_read_only_once_is_refused_before_training():
     model = small()
     for validation, message in ((iter(batches()), "more than once"), (5, "got a int")):

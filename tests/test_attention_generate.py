@@ -136,6 +136,25 @@ def test_bad_requests_are_named(options, message):
         language().generate(options.pop("tokens"), options.pop("n_new"), **options)
 
 
+def test_what_is_no_prompt_is_refused_without_new_tokens_too():
+    with pytest.raises(ValueError, match="tokens must be integers"):
+        language().generate(prompts().float(), 0)
+    with pytest.raises(ValueError, match=r"tokens must be in \[0, 20\)"):
+        language().generate(prompts() + 20, 0)
+
+
+def test_the_mode_is_restored_after_an_error():
+    model, blocked = language().train(), Exception("no")
+
+    def fail(*_):
+        raise blocked
+
+    model.norm.register_forward_hook(fail)
+    with pytest.raises(Exception, match="no"):
+        model.generate(prompts(), 2)
+    assert model.training
+
+
 def test_a_classifier_generates_nothing():
     with pytest.raises(ValueError, match="must be a language model"):
         language(n_classes=3).generate(prompts(), 3)
