@@ -135,6 +135,7 @@ def align(
         (layer, head, particle, particle_dim): omega_before, omega_after, in the feature map's units;
         (layer, head, step): alignment, holdout, effective_rank, energy and its terms, grad_norm, projected, capped (fractions),
         coincident, min_gap. Layers without particles hold NaN; coordinate `attention` names each layer's.
+        Attributes energy, domain and sampler are JSON lists of what moved the particles, [layer][head].
 
     Raises
     ------
@@ -164,27 +165,27 @@ def align(
     return result.assign_attrs(
         schema=2, targets=targets, pool=pool, shuffled=str(plan.shuffled), seed=str(plan.seed), n_sequences=_size(train),
         n_holdout=_size(hold), seconds=time.perf_counter() - start,
-        **{name: json.dumps([getattr(laws[i], name).describe() if i in laws else None for i in range(len(model.blocks))], default=str)
+        **{name: json.dumps([[getattr(law, name).describe() for law in laws.get(i, [])] for i in range(len(model.blocks))], default=str)
            for name in Laws._fields},
     )  # fmt: skip
 
 
 def _align_layer(
     model: Transformer, layer: int, feature_map: FeatureMap, parts: tuple[list, list, list], plan: _Plan
-) -> tuple[xr.Dataset, Laws]:
+) -> tuple[xr.Dataset, list[Laws]]:
     """Align the heads of one layer and write their particles into its map."""
     feature = simulated_feature(feature_map)
     train, mixed, hold = (joined(_samples(model, part, layer, plan), feature_map.heads) for part in parts)
     if plan.shuffled and plan.targets != "labels":
         mixed = [with_shuffled_keys(cast(Pairs, sample), np.random.default_rng((plan.seed, 2))) for sample in train]
-    heads = []
+    heads, laws = [], []
     for head, samples in enumerate(zip(train, mixed, hold, strict=True)):
         omega = feature_map.omega[head].detach().cpu().double().numpy()
         unit = unit_of(samples[0], feature)
         seen, used, held = (divided(sample, unit) for sample in samples)
-        laws = _laws(used, feature, len(omega), plan)
+        laws.append(_laws(used, feature, len(omega), plan))
         path = None if plan.folder is None else plan.folder / f"layer{layer}_head{head}.zarr"
-        heads.append(_align_head(omega, unit, (seen, held), feature, laws, plan, derived_seed(plan.seed, 1 + layer, head), path))
+        heads.append(_align_head(omega, unit, (seen, held), feature, laws[-1], plan, derived_seed(plan.seed, 1 + layer, head), path))
     result = xr.concat(heads, "head")
     feature_map.load_omega(result.omega_after.values)
     return result, laws

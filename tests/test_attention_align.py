@@ -160,7 +160,7 @@ def test_a_user_may_give_energy_domain_and_sampler():
     assert bool((result.start_outside > 0).all())
     length = np.linalg.norm(result.omega_after * result.unit, axis=-1)
     np.testing.assert_allclose(length, 0.1 * 0.5**5, rtol=1e-6)  # projected to start, then halved five times
-    assert json.loads(result.attrs["energy"])[0]["name"] == "Quadratic"
+    assert json.loads(result.attrs["energy"])[0][1]["name"] == "Quadratic"
     assert "energy_quadratic" in result
 
 
@@ -172,8 +172,9 @@ def test_everything_is_recorded_and_stays_in_the_domain(tmp_path):
         assert result[name].dims == ("layer", "head", "step")
         assert bool(np.isfinite(result[name]).all())
     assert float((np.linalg.norm(result.omega_after, axis=-1) * result.unit.values[..., None]).max()) <= 4 * (1 + 1e-12)
-    for head in range(2):
+    for head, sampler in enumerate(json.loads(result.attrs["sampler"])[0]):
         stored = open_trajectory(tmp_path / "run" / f"layer0_head{head}.zarr")
+        assert json.loads(stored.attrs["sampler"]) == sampler  # each head has its own step
         np.testing.assert_allclose(stored.omega[0, -1] / float(result.unit[0, head]), result.omega_after[0, head], rtol=1e-12)
     with pytest.raises(FileExistsError, match="store"):
         align(model, batches(), store=tmp_path / "run", rng=0)
