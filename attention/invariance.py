@@ -105,7 +105,7 @@ class Invariance(nn.Module):
         k: Float[Tensor, "batch key_head key dim"],
         key_mask: Bool[Tensor, "batch key"] | None = None,
     ) -> tuple[Float[Tensor, "batch head query dim"], Float[Tensor, "batch head key dim"], Float[Tensor, "batch head key"]]:
-        """New queries, keys and the keys' log weights; q and k are scaled by scale^(1/2), and computed in float32 at least.
+        """New queries, keys and the keys' log weights; q and k are scaled by scale^(1/2); float32 at least, autocast or not.
 
         Fewer key heads than query heads are repeated: each query head has its own A and b. What a masked key holds is forgotten.
         """
@@ -113,10 +113,11 @@ class Invariance(nn.Module):
             k = k.where(key_mask[:, None, :, None], 0)
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
         q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
-        q, k = _moved(q, self.query_shift, self.query_matrix), _moved(k, self.key_shift, self.key_matrix)
-        if self.centre_keys:
-            k = k - row_mean(k, key_mask)
-        return q, k, (k @ self.key_log[..., None])[..., 0]
+        with torch.autocast(q.device.type, enabled=False):  # a log weight is an exponent
+            q, k = _moved(q, self.query_shift, self.query_matrix), _moved(k, self.key_shift, self.key_matrix)
+            if self.centre_keys:
+                k = k - row_mean(k, key_mask)
+            return q, k, (k @ self.key_log[..., None].to(k.dtype))[..., 0]
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.describe().items())
@@ -204,7 +205,7 @@ def fold(query: nn.Module, key: nn.Module, parts: Invariance, scale: float, *, c
 
 def _moved(x: Tensor, shift: Tensor | None, matrix: Tensor | None) -> Tensor:
     """matrix (x - shift) for every head of (batch, head, time, dim); x itself once both are folded."""
-    return x if shift is None or matrix is None else (x - shift[:, None]) @ matrix.mT
+    return x if shift is None or matrix is None else (x - shift[:, None]) @ matrix.mT.to(x.dtype)
 
 
 def _power(matrix: Tensor, exponent: float) -> Tensor:

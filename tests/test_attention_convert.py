@@ -126,6 +126,22 @@ def test_blank_takes_a_state_dict():
     assert set(folded.state_dict()) == {"key_log"}
 
 
+@pytest.mark.parametrize("folded", [False, True])
+def test_log_weights_are_computed_in_float32_under_autocast_and_in_half_precision_models(folded):
+    """They are exponents: with means of a few units, bfloat16 would round weights by ten percent and more."""
+    part = seen(14, dtype=torch.float32)
+    preprocess = best_invariance([part._replace(q=part.q + 5, k=part.k + 5)], "iso").float()
+    if folded:
+        preprocess = Invariance(None, None, None, None, preprocess.key_log)
+    expected = preprocess(part.q, part.k)
+    with torch.autocast("cpu", torch.bfloat16):
+        for got, right in zip(preprocess(part.q, part.k), expected):
+            assert torch.equal(got, right)
+    half = preprocess.to(torch.bfloat16)
+    for got in half(part.q.bfloat16(), part.k.bfloat16()):
+        assert got.dtype == torch.float32
+
+
 def test_moments_raise_on_too_little():
     part = seen(13)
     with pytest.raises(ValueError, match="at least two visible tokens, got 0"):
