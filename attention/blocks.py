@@ -198,12 +198,12 @@ def in_chunks(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
 
 def exp(log: Tensor, top: Tensor) -> Tensor:
     """exp(log - top) with exp(-inf - -inf) = 0: a sum without keys."""
-    return (log - top.where(top > -math.inf, 0.0)).exp()
+    return (log - top.clamp(min=torch.finfo(top.dtype).min)).exp()
 
 
 def lower(log: Tensor, top: Tensor, most: float) -> Tensor:
     """exp(log_j - top_i) for j <= i, where it is exp(most) at most, else 0: a later key can neither overflow nor leak."""
-    difference = log[..., None, :] - top.where(top > -math.inf, 0.0)[..., None]
+    difference = log[..., None, :] - top.clamp(min=torch.finfo(top.dtype).min)[..., None]
     return difference.clamp_(max=most + 1.0).exp_().tril()
 
 

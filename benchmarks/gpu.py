@@ -1,4 +1,4 @@
-"""Forces, a short run and the alignment gradient on a GPU: the same numbers as on a CPU in float64, and how fast.
+"""Forces, a short run, the alignment gradient and kernel attention on a GPU: the same numbers as on a CPU in float64, and how fast.
 
     python -m benchmarks.gpu [--device cuda] [--quick]
 
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 import particles
+from benchmarks import gpu_attention
 from benchmarks.pair_sums import some_gradients
 from benchmarks.timing import best_times
 
@@ -40,6 +41,11 @@ def run(quick: bool = False, device: str | None = None) -> list[Row]:
     device = device or "cuda"
     if device.startswith("cuda") and not torch.cuda.is_available():
         return []
+    return particle_rows(quick, device) + [dict.fromkeys(COLUMNS) | row for row in gpu_attention.run(quick, device)]
+
+
+def particle_rows(quick: bool, device: str) -> list[Row]:
+    """Forces, a run and the alignment gradient."""
     rows: list[Row] = []
     for dtype in TYPES:
         top = peak(dtype, device, 256 if quick else 4096)

@@ -7,8 +7,9 @@ import importlib
 import numpy as np
 import pytest
 
+from attention.naive import naive_attention
 from benchmarks import __main__ as command
-from benchmarks import gpu, pair_sums, particles, timing
+from benchmarks import attention, gpu, gpu_attention, pair_sums, particles, timing
 from particles import Riesz
 from particles.naive import pair_sum
 
@@ -105,11 +106,45 @@ def test_peak_and_memory_are_measured():
 
 
 def test_gpu_benchmark_runs_on_a_cpu_and_agrees():
-    rows = gpu.run(quick=True, device="cpu")
+    rows = gpu.particle_rows(quick=True, device="cpu")
     assert {row["type"] for row in rows} == {"float32", "float64"}
     assert all(row["passed"] for row in rows if row["bar"])
     assert sum(row["bar"] is not None for row in rows) == 2 * (2 * 3 + 2)
     assert "alignment gradient" in gpu.markdown(rows)
+
+
+def test_gpu_benchmark_of_attention_runs_on_a_cpu_and_agrees():
+    rows = gpu.run(quick=True, device="cpu")
+    rows = [row for row in rows if row["what"].split(", ")[0] in gpu_attention.NAMES]
+    assert len(rows) == 3 * len(gpu_attention.forms(signed=False))
+    assert all(row["passed"] and row["error"] < 1e-5 for row in rows)
+
+
+def test_gpu_benchmark_of_attention_sees_a_wrong_map(monkeypatch):
+    monkeypatch.setattr(gpu_attention, "naive_attention", lambda *x, **options: 1.001 * naive_attention(*x, **options))
+    assert not any(row["passed"] for row in gpu_attention.checks("favor", gpu.torch.float32, "cpu"))
+
+
+def test_bars_of_attention_are_held_against_our_rows_only():
+    row = dict.fromkeys(attention.COLUMNS) | {"method": attention.OURS, "n": 2048, "causal": False, "backward": True, "threads": 1}
+    row |= {"ms": 1.0, "speed_to_sdpa": 3.0, "speed_to_performer": 1.5, "floor_share": 0.5, "memory_to_sdpa": 1.9}
+    judged = attention.judged(row)
+    assert judged["passed"]
+    assert judged["bar"].startswith("speed_to_performer >= 1.33")
+    assert judged["aims"] == "floor_share >= 0.4"
+    assert attention.judged(row | {"memory_to_sdpa": 2.1})["passed"] is False
+    assert attention.judged(row | {"speed_to_performer": 1.2})["passed"] is False
+    assert attention.judged(row | {"method": attention.PLAIN})["passed"] is None
+
+
+def test_methods_of_the_attention_benchmark_agree_where_they_should():
+    """Plain torch with our particles is ours; what is timed with gradients and without is the same function."""
+    for is_causal in (False, True):
+        found, x = attention.methods(is_causal), attention.inputs(128, backward=False)
+        assert gpu.torch.allclose(found[attention.PLAIN](*x), found[attention.OURS](*x), rtol=1e-3, atol=1e-4)
+        rows = attention.timings(128, is_causal, True, {}, budget=0.0)
+        assert {row["method"] for row in rows} == set(found)
+        assert all(row["ms"] > 0 for row in rows)
 
 
 def test_gpu_benchmark_without_a_gpu_says_so_and_ends_well(monkeypatch, capsys):
