@@ -55,8 +55,14 @@ class RecurrentLayer(CacheLayerMixin):
         Raises
         ------
         ValueError
-            If the model no longer computes attention by its kernel.
+            If the model no longer computes attention by its kernel, or never read what was announced before: another model, even a copy
+            of this cache's, or a step that failed.
         """
+        if self.latest is not None:
+            raise ValueError(
+                "RecurrentCache must be used with the model that it was made for, and not after a step that failed, "
+                f"got {self.seen} tokens of which its kernel did not see the last {self.latest.shape[2]}"
+            )
         kernel = getattr(self.module, "kernel", None)
         if kernel is None or self.module.config._attn_implementation != NAME:
             raise ValueError(

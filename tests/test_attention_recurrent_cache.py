@@ -223,6 +223,13 @@ def test_a_failed_step_leaves_nothing_behind():
     assert torch.equal(logits(model), expected)
 
 
+def test_a_cache_of_another_model_is_refused():
+    """A copy does not share the kernels that the cache announces keys to, and would see none but the latest."""
+    model = new_model("gpt2")
+    with pytest.raises(ValueError, match="RecurrentCache must be used with the model that it was made for"):
+        copy.deepcopy(model).generate(TOKENS, cache=RecurrentCache(model), attention_mask=MASK, max_new_tokens=3, do_sample=False)
+
+
 def test_wrong_use_is_refused():
     model = new_model("gpt2")
     plain = transformers.GPT2LMHeadModel(copy.deepcopy(model.config))
