@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import nn
 
 from attention.config import ModelConfig
-from attention.feature_map import described
+from attention.feature_map import FeatureMap, described
+from attention.linear import by_matrix
 from attention.model import Block, SelfAttention, Transformer
 from particles.arrays import count
 
-CHUNK = 64  # tokens of a chunk of causal kernel attention
+CHUNK = 64  # tokens of a chunk of causal kernel attention, and least rows of a block of a window
 NEWTON_STEPS = 20  # of SOFT's pseudo-inverse
 
 
@@ -32,9 +33,9 @@ def counts(model: Transformer | ModelConfig, time: int) -> dict[str, Count]:
     embedding : tokens, "cls" vector and learned positions. A look-up costs nothing; a tied head's product is the head's.
     projections : queries, keys, values and output.
     kernel : particles and the other parameters of feature maps, learned lengths and gains; products with the particles.
-    mixing : what couples tokens; scores of softmax in full, causal or not; of a kernel the cheaper of the matrix of scores and the sums
-        (bidirectional), or chunks of CHUNK tokens and the sums before them (causal), with the band of scores of a window;
-        SOFT with its 20 Newton steps.
+    mixing : what couples tokens; scores of softmax in full, causal or not; of a kernel the matrix of scores where `kernel_attention`
+        takes it, else the sums, causal ones over chunks of CHUNK tokens; with a window also the blocks that its scores are computed in,
+        and bidirectionally two causal sums, over older and over younger keys, each with all features; SOFT with its 20 Newton steps.
     feed_forward, norms, head : the rest.
     total : their sum; its parameters are all parameters of the model.
 
@@ -55,7 +56,7 @@ def counts(model: Transformer | ModelConfig, time: int) -> dict[str, Count]:
     parts = {
         "embedding": embedding,
         "projections": _total(_linear(layer, time) for block in blocks for layer in (block.attention.qkv, block.attention.out)),
-        "kernel": _total(_kernel(block.attention, time) for block in blocks),
+        "kernel": _total(_kernel(block.attention, model.config, time) for block in blocks),
         "mixing": _total(Count(0, _mixing(block.attention, model.config, time)) for block in blocks),
         "feed_forward": _total(_linear(layer, time) for block in blocks for layer in block.ff if isinstance(layer, nn.Linear)),
         "norms": Count(sum(_size(module) for module in model.modules() if isinstance(module, nn.LayerNorm)), 0),
@@ -83,12 +84,13 @@ def _embedding(model: Transformer, time: int) -> Count:
     return Count(part.parameters + sum(parameter.numel() for parameter in vectors), part.flops)
 
 
-def _kernel(attention: SelfAttention, time: int) -> Count:
+def _kernel(attention: SelfAttention, config: ModelConfig, time: int) -> Count:
     """Feature map, learned lengths and gains; the products with omega of every query and key head."""
     own = [getattr(attention, name).numel() for name in ("log_length", "gain") if hasattr(attention, name)]
     if attention.feature_map is None:
         return Count(sum(own), 0)
-    per_head = attention.feature_map.omega[0].numel()
+    twice = config.window is not None and not config.causal and not _by_matrix(attention, config, time)
+    per_head = (2 if twice else 1) * attention.feature_map.omega[0].numel()
     return Count(_size(attention.feature_map) + sum(own), 2 * time * per_head * (attention.heads + attention.key_heads))
 
 
@@ -99,21 +101,35 @@ def _mixing(attention: SelfAttention, config: ModelConfig, time: int) -> int:
         return heads * _soft(time, -(-time // attention.landmarks.stride), dim)
     if attention.feature_map is None:
         return heads * 4 * time**2 * dim
-    features, values = attention.feature_map.feature_dim, dim + 1  # the sum of the kernel is one more value
-    if config.window is not None:
-        near = min(config.window if config.causal else 2 * config.window - 1, time)
-        return heads * 4 * time * near * dim + _sums(attention, config, time, features, values)
-    return _sums(attention, config, time, features, values)
+    near = 0 if config.window is None else heads * _near(config, time, dim + 1)
+    return near + _far(attention, config, time)
 
 
-def _sums(attention: SelfAttention, config: ModelConfig, time: int, features: int, values: int) -> int:
-    """Kernel attention of all heads without its window."""
-    heads = config.heads
-    if config.causal:
+def _far(attention: SelfAttention, config: ModelConfig, time: int) -> int:
+    """Kernel attention of all heads of one layer, without its window."""
+    heads, features, values = config.heads, cast(FeatureMap, attention.feature_map).feature_dim, config.head_dim + 1
+    if _by_matrix(attention, config, time):
+        return 2 * heads * time * (time + (config.window or 0)) * (features + values)
+    if config.causal or config.window is not None:
         chunk = min(CHUNK, time)
-        return time * (heads * 2 * (chunk * (features + values) + features * values) + config.key_heads * 2 * features * values)
-    matrix = 2 * heads * time**2 * (features + values)
-    return min(matrix, 2 * time * (heads + config.key_heads) * features * values)
+        sums = time * (heads * 2 * (chunk * (features + values) + features * values) + config.key_heads * 2 * features * values)
+        return sums if config.causal else 2 * sums
+    return 2 * time * (heads + config.key_heads) * features * values
+
+
+def _by_matrix(attention: SelfAttention, config: ModelConfig, time: int) -> bool:
+    """Whether the kernel of one layer is computed as the matrix of scores."""
+    features = cast(FeatureMap, attention.feature_map).feature_dim
+    group = config.heads // config.key_heads
+    return by_matrix(group * time, time, features, config.head_dim + 1, is_causal=config.causal)
+
+
+def _near(config: ModelConfig, time: int, values: int) -> int:
+    """Scores and values in the window of one head: blocks of rows, each against all keys that one of its rows sees."""
+    window = config.window or 1
+    rows = min(max(window, CHUNK), time)
+    keys = rows + (window - 1) * (1 if config.causal else 2)
+    return -(-time // rows) * rows * keys * 2 * (config.head_dim + values)
 
 
 def _soft(time: int, landmarks: int, dim: int) -> int:

@@ -146,10 +146,10 @@ def _positions(x: Inputs, is_causal: bool) -> tuple[Tensor, Tensor]:
 
 
 def _by_form(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
-    by_matrix = choice.form == "quadratic" or (choice.form == "auto" and _is_short(call, choice, x))
+    matrix = choice.form == "quadratic" or (choice.form == "auto" and _is_short(call, choice, x))
     if choice.window is not None:
-        return windowed(call, x, choice.window, is_causal=choice.is_causal, by_matrix=by_matrix)
-    if by_matrix:
+        return windowed(call, x, choice.window, is_causal=choice.is_causal, by_matrix=matrix)
+    if matrix:
         allowed = None
         if choice.is_causal:
             allowed = torch.ones(x.q.shape[2], x.k.shape[2], dtype=torch.bool, device=x.q.device).tril(x.k.shape[2] - x.q.shape[2])
@@ -159,12 +159,15 @@ def _by_form(call: Call, choice: _Choice, x: Inputs) -> tuple[Tensor, Any]:
 
 
 def _is_short(call: Call, choice: _Choice, x: Inputs) -> bool:
-    """Whether the matrix of scores takes less time than the sums, features apart. A state needs the sums anyway."""
+    """Whether form "auto" is by the matrix of scores. A state needs the sums anyway."""
     if choice.return_state or x.state is not None:
         return False
-    queries, keys = x.q.shape[2], x.k.shape[2]
-    features, values = call.feature_map.feature_dim, x.v.shape[-1] + 1
-    return queries * keys * (features + values) < _SLOWER[choice.is_causal] * (queries + keys) * features * values
+    return by_matrix(x.q.shape[2], x.k.shape[2], call.feature_map.feature_dim, x.v.shape[-1] + 1, is_causal=choice.is_causal)
+
+
+def by_matrix(queries: int, keys: int, features: int, values: int, *, is_causal: bool) -> bool:
+    """Whether the matrix of scores takes less time than the sums; `values` counts the sum of the kernel as one more."""
+    return queries * keys * (features + values) < _SLOWER[is_causal] * (queries + keys) * features * values
 
 
 def _divided(call: Call, part: Tensor, report: dict[str, Tensor] | None) -> Tensor:

@@ -62,6 +62,13 @@ def test_flops_of_chunked_causal_attention_are_torchs_within_five_percent(time):
     assert measured(model, time) == pytest.approx(counts(model, time)["total"].flops, rel=0.05)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("window", "time"), [(8, 128), (8, 250), (100, 250)])
+def test_flops_of_windows_are_torchs_within_five_percent(window, time, causal):
+    model = Transformer(config("softplus", window=window, causal=causal))
+    assert measured(model, time) == pytest.approx(counts(model, time)["total"].flops, rel=0.05)
+
+
 def test_flops_of_soft_attention_are_torchs_within_five_percent():
     """The rest are norms and steps of the Newton iteration's start and its residual."""
     model = Transformer(config("soft"))
