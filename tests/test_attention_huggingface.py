@@ -229,6 +229,23 @@ def test_preprocessing_acts_on_scaled_queries_and_keys_with_a_weight_for_each_ke
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_preprocessing_leaves_the_range_of_float32_as_it_is(is_causal):
+    """Rows of large inputs are right, or 0 where underflow may have taken their digits: as often as without preprocessing."""
+    draw = torch.Generator().manual_seed(5)
+    q, k, v = (size * torch.randn(1, 2, 100, 64, generator=draw) for size in (20, 20, 1))
+    plain = LayerKernel(feature_map("favor", dim=64, n_features=128, heads=2, generator=draw))
+    layer = LayerKernel(plain.feature_map, preprocess=Invariance.blank(2, 64, folded=False, centre_keys=False))
+    with torch.no_grad():
+        out, other = (each(q, k, v, is_causal=is_causal) for each in (layer, plain))
+        exact = copy.deepcopy(layer).double()(q.double(), k.double(), v.double(), is_causal=is_causal)
+    lost = (out == 0).all(-1)
+    assert torch.equal(lost, (other == 0).all(-1))
+    assert 0.1 < lost.double().mean() < 0.9  # the sizes at which it matters
+    error = (out.double() - exact).norm(dim=-1) / exact.norm(dim=-1)
+    assert error[~lost].max() < 3e-4
+
+
 def test_scale_of_the_layer_is_used():
     """GPT-2 can divide scores by the layer's number too."""
     model, seen = new_model("gpt2", scale_attn_by_inverse_layer_idx=True), []
