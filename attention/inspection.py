@@ -37,7 +37,8 @@ class Heads(NamedTuple):
 def heads_from(q: Tensor, k: Tensor, feature_map: FeatureMap | None, *, key_mask: Tensor | None = None, is_causal: bool = False) -> Heads:
     """`Heads` of raw queries (batch, head, query, dim) and keys (batch, key_head, key, dim), scaled so that softmax is over q.k.
 
-    feature_map None is softmax itself; key_mask (batch, key) is boolean, True = a real token.
+    feature_map None is softmax itself; key_mask (batch, key) is boolean, True = a real token. As many queries as keys are the same tokens,
+    fewer causal ones the last of them; queries of any other number are all real (cross attention).
 
     Raises
     ------
@@ -151,9 +152,8 @@ def effective_rank(heads: Heads) -> xr.Dataset:
     """(head): query and key, `feature_rank` of the true features of all real tokens; attribute n_features is the most that is possible."""
     kernel, seen = _kernel(heads), heads.seen
     k = seen.k.repeat_interleave(seen.q.shape[1] // seen.k.shape[1], 1)
-    q_mask = seen.key_mask[:, -seen.q.shape[2] :] if seen.q.shape[2] <= seen.k.shape[2] else torch.ones_like(seen.q[:, 0, :, 0]).bool()
     ranks: dict[str, tuple[tuple[str, ...], Tensor, str]] = {}
-    for role, side, mask in (("query", seen.q, q_mask), ("key", k, seen.key_mask)):
+    for role, side, mask in (("query", seen.q, _real_queries(seen)), ("key", k, seen.key_mask)):
         with torch.no_grad():
             log_scale, phi = _features(kernel, side, role)
         log_scale = log_scale.masked_fill(~mask[:, None], -torch.inf)
@@ -227,11 +227,16 @@ def _kernel(heads: Heads) -> LayerKernel:
 
 def _seen(heads: Heads) -> Tensor:
     """Visible pairs of real queries, (batch, head, query, key)."""
-    allowed = visible(heads.seen)
-    mask = heads.seen.key_mask
-    if heads.seen.q.shape[2] <= mask.shape[1]:
-        allowed = allowed & mask[:, None, mask.shape[1] - heads.seen.q.shape[2] :, None]
+    allowed = visible(heads.seen) & _real_queries(heads.seen)[:, None, :, None]
     return allowed.expand(-1, heads.seen.q.shape[1], -1, -1)
+
+
+def _real_queries(seen: Activations) -> Tensor:
+    """(batch, query): the keys' mask where queries are the same tokens, or, causal, the last of them; else all."""
+    queries, keys = seen.q.shape[2], seen.k.shape[2]
+    if queries == keys or (seen.is_causal and queries < keys):
+        return seen.key_mask[:, keys - queries :]
+    return torch.ones(len(seen.q), queries, dtype=torch.bool, device=seen.q.device)
 
 
 def _softmax(heads: Heads) -> Tensor:

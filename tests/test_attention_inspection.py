@@ -250,6 +250,19 @@ def test_heads_of_a_model_are_what_its_layers_compute(kv_heads):
     assert bool(inspect(causal, batch()).notnull().all().to_dataarray().all())
 
 
+def test_queries_of_cross_attention_are_all_real():
+    q, k = vectors()
+    q, phi = q[:, :, :3], kernel("favor")
+    heads = heads_from(q, k, phi, key_mask=MASK)
+    maps = attention_maps(heads)
+    expected = kernel_attention(q, k, torch.eye(TIME).double().expand(2, HEADS, TIME, TIME), phi, key_mask=MASK, scale=1.0).detach()
+    np.testing.assert_allclose(maps.kernel.fillna(0), expected, atol=1e-12)
+    np.testing.assert_array_equal(maps.kernel.isnull(), ~MASK[:, None, None].expand(2, HEADS, 3, TIME))
+    assert bool(effective_rank(heads)["query"].notnull().all())
+    last = attention_maps(heads_from(q, k, phi, key_mask=MASK, is_causal=True))
+    assert bool(last.kernel[1].isnull().all())  # the last of 8 tokens and 4 padded places
+
+
 def test_a_layer_with_a_window_is_refused():
     with pytest.raises(ValueError, match="window=3"):
         heads_of(model(("softplus",) * 3, window=3), batch(), 0)
