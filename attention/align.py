@@ -140,8 +140,8 @@ def align(
     Raises
     ------
     ValueError
-        For a model without particles or a map whose omega is no particle of a feature (it is named), targets that are unknown, missing or
-        of a wrong shape, too few sequences or classes, vectors that are all equal.
+        For a model without particles, a map whose omega is no particle of a feature (it is named), unequal weights, targets that are
+        unknown, missing or of a wrong shape, too few sequences or classes, vectors that are all equal.
     FileExistsError
         If `store` is a file or a folder that holds something; it is left untouched.
     """
@@ -192,12 +192,15 @@ def _align_layer(
 
 
 def simulated_feature(feature_map: FeatureMap) -> Feature:
-    """The `particles` feature whose particles are the map's omega; ValueError naming a map that has none."""
+    """The `particles` feature whose particles are the map's omega; ValueError naming a map that has none, or unequal weights."""
     if feature_map.feature is None or feature_map.omega_k is not None or feature_map.positional:
         raise ValueError(
             f"the particles of attention {feature_map.name!r} cannot be simulated: its omega is no particle of a feature of `particles`; "
             "train them by gradient (finetune with freeze_omega=False)"
         )
+    weights = feature_map.weights
+    if weights is not None and float((weights - 1 / weights.shape[-1]).abs().max()) > 1e-6:
+        raise ValueError(f"the particles of attention {feature_map.name!r} must have equal weights to be simulated, got {weights.tolist()}")
     return feature_map.feature
 
 

@@ -164,6 +164,16 @@ def test_a_user_may_give_energy_domain_and_sampler():
     assert "energy_quadratic" in result
 
 
+def test_particles_of_unequal_weights_are_refused_and_kept():
+    omega, weights = np.random.default_rng(0).standard_normal((4, 8)), np.array([0.7, 0.1, 0.1, 0.1])
+    model = small("fourier", feature_options={"omega": omega, "weights": weights})
+    before = model.feature_maps[0].weights.clone()
+    with pytest.raises(ValueError, match=r"'fourier' must have equal weights to be simulated, got \[\[0.69"):
+        align(model, batches(), n_steps=5, rng=0)
+    assert torch.equal(model.feature_maps[0].weights, before)
+    align(small("fourier", feature_options={"omega": omega, "weights": np.full(4, 0.25)}), batches(), n_steps=5, rng=0)
+
+
 def test_everything_is_recorded_and_stays_in_the_domain(tmp_path):
     model = small("fourier")
     result = align(model, batches(), store=tmp_path / "run", early_stopping=False, rng=0)
