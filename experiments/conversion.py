@@ -185,9 +185,8 @@ def measured(config: Config, name: str, given: Material, seed: int) -> xr.Datase
         return xr.Dataset({"spearman": similarity_score(teacher.model, teacher, pairs)})
     started = time.process_time()
     kernels = made(config, row, given.fit, seed)
-    learned: dict[Any, float] = {
-        "parameters": sum(p.numel() for p in kernels[0].parameters() if p.requires_grad) / kernels[0].feature_map.heads
-    }
+    n_learned = sum(p.numel() for p in kernels[0].parameters() if p.requires_grad) if row.fitted else 0
+    learned: dict[Any, Any] = {"parameters": n_learned / kernels[0].feature_map.heads}
     report = conversion_report(kernels, given.held_out)
     if row.then == "mixed":
         report = keep_softmax(kernels, report, config.threshold)
