@@ -169,8 +169,10 @@ def _parameter(value: Tensor) -> nn.Parameter:
 
 
 def described(value: Any) -> str:
-    """What a message says that it got: type and shape of an array, the class of anything else."""
-    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor | np.ndarray) else f"a {type(value).__name__}"
+    """What a message says that it got: type and shape of an array (and NumPy's name, if it is one), the class of anything else."""
+    if not isinstance(value, Tensor | np.ndarray):
+        return f"a {type(value).__name__}"
+    return f"{'' if isinstance(value, Tensor) else 'NumPy '}{value.dtype} {tuple(value.shape)}"
 
 
 def per_head(array: Any, shape: tuple[int, ...], name: str = "omega", *, dtype: torch.dtype | None = None) -> Tensor:

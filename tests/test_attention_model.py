@@ -461,7 +461,7 @@ def test_an_unknown_kernel_is_refused():
         ({"tokens": torch.zeros(4, 7)}, "tokens must be integers"),
         ({"tokens": torch.zeros(4, 7, 5)}, "tokens must be integers"),
         ({"tokens": torch.ones(4, 7, dtype=torch.bool)}, "tokens must be integers"),
-        ({"tokens": np.zeros((4, 7), dtype=int)}, "tokens must be a torch tensor, got a ndarray"),
+        ({"tokens": np.zeros((4, 7), dtype=int)}, "tokens must be a torch tensor, got NumPy int64"),
         ({"tokens": torch.zeros(0, 7, dtype=torch.long), "key_mask": torch.ones(0, 7, dtype=torch.bool)}, "tokens must hold a sequence"),
         ({"tokens": torch.zeros(4, 0, dtype=torch.long), "key_mask": torch.ones(4, 0, dtype=torch.bool)}, "tokens must hold a sequence"),
         ({"tokens": torch.full((4, 7), 20)}, "tokens must be in"),
