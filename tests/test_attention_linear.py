@@ -429,7 +429,7 @@ def test_the_report_tells_of_divisors_and_leaves_the_output_alone():
         ({"chunk_size": 0}, "chunk_size"),
         ({"feature_map": made(dim=6)}, "omega must have"),
         ({"feature_map": "softplus"}, "feature_map must be a FeatureMap, got 'softplus'"),
-        ({"q": torch.ones(2, 3, 4, 5).numpy()}, "q must be float"),
+        ({"q": torch.ones(2, 3, 4, 5).numpy()}, "q must be float.*got NumPy float32"),
         ({"q": torch.ones(2, 3, 4, 5, dtype=torch.complex64)}, "q must be float.*complex64"),
         ({"is_causal": "no"}, "is_causal must be True or False, got 'no'"),
         ({"return_state": 1}, "return_state must be True or False, got 1"),
