@@ -16,7 +16,7 @@ SAVE_EVERY = 25  # steps between checkpoints
 
 
 def end_to_end(student: nn.Module, teacher: nn.Module, batches: Sequence[Mapping[str, Tensor]], saved: Saved, progress: bool) -> xr.Dataset:
-    """See `attention.distil.distil`; `saved.settings` holds n_steps, lr, weight_lr and seed. Embedding tables stay as they are."""
+    """See `attention.distil`; `saved.settings` holds n_steps, lr, weight_lr and seed. Embedding tables stay as they are."""
     settings, n_steps = saved.settings, saved.settings["n_steps"]
     optimiser = torch.optim.Adam(_groups(student, settings["lr"], settings["weight_lr"]), betas=BETAS)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate(n_steps))

@@ -162,8 +162,8 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Embedding (+ learned positions), `config.layers` blocks, norm, and a linear head: of the pooled sequence, or of every token.
 
-    A token's position is the number of real tokens before it, so that padding on either side changes nothing (what goes by places in the row
-    wants it on the right: SOFT's landmarks and, behind a "cls" vector, windows and cosFormer's distances).
+    A token's position is the number of real tokens before it, so that padding on either side changes nothing (what goes by places in the
+    row wants it on the right: SOFT's landmarks and, behind a "cls" vector, windows and cosFormer's distances).
 
     Parameters
     ----------

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from attention import draws
 from attention.activations import Activations, collect
-from attention.convert import conversion_report, fold_into, keep_softmax, layer_kernel
-from attention.distil import distil, fit_kernel
+from attention.conversion import conversion_report, fold_into, keep_softmax, layer_kernel
+from attention.distillation import distil, fit_kernel
 from attention.huggingface import attach
 from attention.layer_kernel import LayerKernel
 from attention.seeds import derived_seed

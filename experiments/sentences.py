@@ -137,7 +137,7 @@ def tiny_teacher(seed: int = 0) -> Teacher:
     """An untrained BERT of two layers that knows 50 words: for trying the experiment out in seconds."""
     from transformers import BertConfig, BertModel
 
-    sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    sizes: dict[str, Any] = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     config: Any = BertConfig(**sizes, max_position_embeddings=64, initializer_range=0.3)  # wide enough for attention to matter
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)

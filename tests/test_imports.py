@@ -60,3 +60,22 @@ def test_every_public_name_exists():
         assert getattr(particles, name) is not None
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = particles.no_such_name
+
+
+def test_attention_loads_transformers_only_when_asked():
+    code = (
+        "import attention, sys; before = 'transformers' in sys.modules; import attention.conversion; "
+        "from attention import convert, distil; print(before, callable(convert), callable(distil), 'transformers' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False True True True"
+
+
+def test_every_public_name_of_attention_exists():
+    pytest.importorskip("transformers")
+    import attention
+
+    for name in attention.__all__:
+        assert getattr(attention, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        attention.nothing  # noqa: B018

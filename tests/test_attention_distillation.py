@@ -14,8 +14,8 @@ import torch
 pytest.importorskip("transformers")
 
 from attention.activations import collect, visible
-from attention.convert import convert, layer_kernel
-from attention.distil import distil, fit_kernel, outputs_loss, rows_loss
+from attention.conversion import convert, layer_kernel
+from attention.distillation import distil, fit_kernel, outputs_loss, rows_loss
 from attention.end_to_end import SAVE_EVERY, distances
 from attention.feature_map import feature_map
 from attention.huggingface import attach, layer_kernels

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from attention.activations import Activations, collect, exact, log_softmax_rows, visible
 from attention.base import Particles
-from attention.convert import best_invariance, conversion_report, convert, fold_into, keep_softmax, layer_kernel
+from attention.conversion import best_invariance, conversion_report, convert, fold_into, keep_softmax, layer_kernel
 from attention.converted import load_converted, save_converted
 from attention.feature_map import feature_map
 from attention.floored import FlooredKernel
