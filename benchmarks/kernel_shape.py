@@ -69,9 +69,12 @@ def section(name: str, ds: xr.Dataset) -> Section:
     if name == "recall":
         return sections.SECTIONS["recall"](ds)
     part = sections.SECTIONS["matching"](ds)
-    title = {"matching": "In-context matching, every control", "few features": "8 features", "few sequences": "32 training sequences"}[name]
-    claims = () if name == "matching" else (kernel_claims.bars_table("Claims", kernel_claims.matching_bars(ds)),)
-    return replace(part, title=title, text=part.text if name == "matching" else "", tables=(*part.tables, *claims))
+    if name == "matching":
+        return replace(part, title="In-context matching, every control")
+    claims = kernel_claims.bars_table("Claims", kernel_claims.gains(ds))
+    what = "8 features" if name == "few features" else "32 training sequences"
+    text = f"The same with {what}: does alignment help more where there is less?"
+    return replace(part, title=f"In-context matching, {name}", text=text, tables=(part.tables[0], claims))
 
 
 def text(found: dict[str, xr.Dataset]) -> str:

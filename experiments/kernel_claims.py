@@ -34,12 +34,18 @@ def matching_bars(ds: xr.Dataset) -> list[Bar]:
     found: list[Bar | None] = [_least(ds, "phase", name, 82) for name in (*WIDTHS[:1], "align, unfreeze")]
     found += [_most(ds, "phase", name, 33) for name in ("softmax", "fixed", "favor", "shuffled")]
     found += [_least(ds, "multi", "align, unfreeze", 79), _most(ds, "multi", "fixed", 33), _least(ds, "multi", "align", 73)]
-    found += [_gain(ds, "ring3", "align, unfreeze", names, 5) for names in (WIDTHS, ("shuffled, unfreeze",))]
-    phases = (("phase, end to end", "phase, end to end, half width"), ("phase, shuffled, unfreeze",))
-    found += [_gain(ds, "ring3", "phase, align, unfreeze", names, 5) for names in phases]
+    found += gains(ds)
     found += [_least(ds, "xor2", "phase, align, unfreeze", 82), _least(ds, "iso", "softmax", 88)]
     found += [_equal(ds, "iso", "align, unfreeze", "end to end")]
     return [bar for bar in found if bar is not None]
+
+
+def gains(ds: xr.Dataset) -> list[Bar]:
+    """What aligning first adds to training on ring3: over the best start of training alone, and over alignment to shuffled labels."""
+    pairs = [_gain(ds, "ring3", "align, unfreeze", names, 5) for names in (WIDTHS, ("shuffled, unfreeze",))]
+    phases = (("phase, end to end", "phase, end to end, half width"), ("phase, shuffled, unfreeze",))
+    pairs += [_gain(ds, "ring3", "phase, align, unfreeze", names, 5) for names in phases]
+    return [bar for bar in pairs if bar is not None]
 
 
 def recall_bars(ds: xr.Dataset) -> list[Bar]:
