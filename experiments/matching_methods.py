@@ -76,6 +76,7 @@ CONTROLS = {
     "favor, end to end": Method("favor", learned=True),
     "softmaxfeat, end to end": Method("softmaxfeat", learned=True),
     "hedgehog, end to end": Method("hedgehog", learned=True),
+    "hedgehog-softmax, end to end": Method("hedgehog-softmax", learned=True),
     "flexformer, literal": Method("flexformer", learned=True, normalise="sum"),
     "flexformer-nonstationary": Method("flexformer-nonstationary", learned=True),
     "phase, end to end": Method("phase", learned=True),
