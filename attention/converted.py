@@ -19,7 +19,7 @@ from transformers import AutoConfig, PreTrainedModel
 from transformers.utils import cached_file
 
 from attention.base import FeatureMap, Particles
-from attention.feature_map import feature_map
+from attention.feature_map import MAPS, feature_map
 from attention.floored import FlooredKernel
 from attention.huggingface import NAME, attach, layer_kernels, softmax_of
 from attention.invariance import Invariance
@@ -145,6 +145,8 @@ def _feature_map(arguments: dict[str, Any]) -> FeatureMap:
     name, rest = arguments["name"], {key: value for key, value in arguments.items() if key != "name"}
     if "ridge" in arguments:
         return Nystrom(name, Particles(torch.zeros(rest["shape"])), ridge=rest["ridge"])
+    if isinstance(name, str) and MAPS[name].square:  # a given omega may have had any number of particles, the map's own has not
+        rest["omega"] = torch.zeros(rest["n_features"] // MAPS[name].width, rest["dim"])
     return feature_map(name if isinstance(name, str) else feature_from_description(name), **rest)
 
 

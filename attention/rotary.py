@@ -22,7 +22,7 @@ def rotary(
     rotated: int | None = None,
     interleaved: bool = False,
 ) -> Tensor:
-    """x (batch, head, time, dim) turned by its position, in x's type; angles and the product are float32 at least.
+    """x (batch, head, time, dim) turned by its position, in x's type; angles are float64, the product float32 at least.
 
     Parameters
     ----------
@@ -45,10 +45,11 @@ def rotary(
         raise ValueError(f"rotated must be even and at most {x.shape[-1]}, got {n}")
     _check_position(position, x)
     dtype = torch.promote_types(x.dtype, torch.float32)
-    frequency = positive(base, "base") ** -(torch.arange(0, n, 2, dtype=dtype, device=x.device) / n)
-    angle = position[..., None].to(dtype) * frequency
+    wide = dtype if x.device.type == "mps" else torch.float64  # angles of late tokens need its digits; mps has none
+    frequency = positive(base, "base") ** -(torch.arange(0, n, 2, dtype=wide, device=x.device) / n)
+    angle = position[..., None].to(wide) * frequency
     angle = angle if position.ndim == 1 else angle[:, None]
-    turned = _turn(x[..., :n].to(dtype), angle.cos(), angle.sin(), flag(interleaved, "interleaved")).to(x.dtype)
+    turned = _turn(x[..., :n].to(dtype), angle.cos().to(dtype), angle.sin().to(dtype), flag(interleaved, "interleaved")).to(x.dtype)
     return turned if n == x.shape[-1] else torch.cat((turned, x[..., n:]), -1)
 
 

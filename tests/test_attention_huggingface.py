@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers", reason="needs transformers")
 
 from attention.base import Particles  # noqa: E402
 from attention.converted import load_converted, save_converted  # noqa: E402
-from attention.feature_map import MAP_NAMES, feature_map  # noqa: E402
+from attention.feature_map import MAP_NAMES, MAPS, feature_map  # noqa: E402
 from attention.floored import FlooredKernel  # noqa: E402
 from attention.huggingface import NAME, attach, attention_forward, attention_modules, detach, layer_kernels, padding_mask  # noqa: E402
 from attention.invariance import Invariance  # noqa: E402
@@ -476,6 +476,17 @@ def test_saved_and_loaded_models_are_equal_to_the_bit(family, tmp_path):
     assert torch.equal(outputs(load_converted(tmp_path / "again"), batch), expected)
     detach(loaded)
     assert torch.equal(outputs(loaded, batch), outputs(new_model(family), batch))
+
+
+@pytest.mark.parametrize("name", ["linear", "identity", "polaformer", "cosformer"])
+def test_maps_of_the_input_itself_keep_particles_that_were_given(name, tmp_path):
+    omega = torch.randn(3, DIM, generator=torch.Generator().manual_seed(1))
+    phi = feature_map(name, dim=DIM, n_features=3 * MAPS[name].width, omega=omega)
+    model = attach(new_model("gpt2"), {1: LayerKernel(phi)})
+    save_converted(model, tmp_path)
+    loaded = layer_kernels(load_converted(tmp_path))[1].feature_map
+    assert torch.equal(loaded.omega[0], omega)
+    assert loaded.feature_dim == phi.feature_dim
 
 
 @pytest.mark.parametrize("name", MAP_NAMES)

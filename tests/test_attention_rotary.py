@@ -52,12 +52,12 @@ def test_positions_may_differ_between_sequences():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_angles_of_narrow_types_are_computed_in_float32(dtype):
-    """A float32 angle is off by position * 6e-8: 1e-3 at 16,384, where a bfloat16 one would be off by many turns."""
+def test_angles_of_narrow_types_are_computed_in_float64(dtype):
+    """A float32 angle is off by position * 6e-8, 1e-3 at 16,384; a bfloat16 one by many turns."""
     x, position = drawn(1, 1, 4, 8, dtype=dtype), torch.tensor([3, 257, 4097, 16_384])
     out = rotary(x, position)
     assert out.dtype == dtype
-    assert (out.double() - rotary(x.double(), position)).abs().max() < 2e-3 + 4 * torch.finfo(dtype).eps
+    assert (out.double() - rotary(x.double(), position)).abs().max() < 4 * torch.finfo(dtype).eps
 
 
 def test_gradcheck():
@@ -107,3 +107,9 @@ def test_a_recurrent_run_turns_by_the_positions_of_its_state():
 def test_bad_arguments_are_named(x, position, options, message):
     with pytest.raises(ValueError, match=message):
         rotary(torch.ones(x), position, **options)
+
+
+@pytest.mark.parametrize("late", [10**6, 10**8])
+def test_late_tokens_of_float32_keep_their_angles(late):
+    x, at = drawn(1, 1, 4, 8), torch.tensor([0, 1, 2, late]) + late
+    torch.testing.assert_close(rotary(x.float(), at), rotary(x, at).float(), rtol=1e-6, atol=1e-6)
