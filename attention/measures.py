@@ -17,7 +17,11 @@ PATTERN = "layer{}.safetensors"
 def save_measures(model: Transformer, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
     """Write `layer<i>.safetensors` for each layer with particles: omega (head, particle, particle_dim), their weights and feature.
 
-    The metadata hold the layer, the attention's name and tau (or None). Heads take the place of chains in the file.
+    The metadata hold the layer, the attention's name and tau (or None). Heads take the place of chains in the file. Outside a model a
+    measure m becomes a map by the attention's name, with the options that it had:
+    feature_map(m.metadata["attention"], dim=..., n_features=..., heads=len(m.omega), omega=m.omega, weights=m.weights), a learned tau by
+    copying it into `.tau`. m.feature in the name's place brings its own options, but "rfa" and the Flexformers are more than their
+    feature: it lacks their factor exp(|x|^2 ...).
 
     Raises
     ------
@@ -55,7 +59,9 @@ def load_measures(folder: str | Path, model: Transformer | None = None) -> dict[
     """
     found = {int(path.stem[5:]): path for path in as_path(folder, "folder").glob(PATTERN.format("*")) if path.stem[5:].isdigit()}
     wanted = sorted(found) if model is None else _check(model).kernel_layers
-    if not wanted or set(wanted) - set(found):
+    if not wanted:
+        raise FileNotFoundError(f"folder {str(folder)!r} must hold measures, files {PATTERN.format('<i>')} of save_measures: got none")
+    if set(wanted) - set(found):
         raise FileNotFoundError(f"folder {str(folder)!r} must hold measures of layers {wanted}, got those of {sorted(found)}")
     measures = {layer: load_measure(found[layer]) for layer in wanted}
     if model is not None:
