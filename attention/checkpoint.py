@@ -12,6 +12,7 @@ import torch
 
 from attention import parallel
 from attention.model import Transformer
+from attention.schedule import reason
 
 COLUMNS = {"train_loss": "nat", "validation_loss": "nat", "accuracy": "1", "nonpositive": "1", "alignment": "1", "seconds": "s"}
 
@@ -89,7 +90,7 @@ def _read(path: str | os.PathLike, device: torch.device) -> dict[str, Any]:
     try:
         state = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # unpickling garbage can raise anything
-        raise ValueError(f"checkpoint {str(path)!r} cannot be read: {error}") from error
+        raise ValueError(f"checkpoint {str(path)!r} cannot be read: {reason(error)}") from error
     missing = {"model", "optimiser", "scaler", "settings", *_PLAIN} - set(state if isinstance(state, dict) else ())
     if missing:
         raise ValueError(f"checkpoint {str(path)!r} is of another version or kind: it lacks {sorted(missing)}")

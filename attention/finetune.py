@@ -121,10 +121,12 @@ def train(
         check_batches(validation, "validation")
     elif settings["patience"] is not None or settings["restore_best"]:
         raise ValueError("patience and restore_best need validation batches, got validation=None")
+    if settings["checkpoint_every"] is not None and checkpoint is None:
+        raise ValueError(f"checkpoint_every needs a checkpoint, got {settings['checkpoint_every']} and checkpoint=None")
     sizes = json.loads(json.dumps(asdict(model.config), default=repr))  # feature options may hold arrays
-    settings, every = settings | {"model": sizes}, settings["checkpoint_every"]
-    del settings["checkpoint_every"]  # decides nothing about the result
     n_batches = count_batches(batches)
+    settings, every = settings | {"model": sizes, "n_batches": n_batches}, settings["checkpoint_every"]
+    del settings["checkpoint_every"]  # decides nothing about the result
     for module in model.feature_maps:
         module.freeze() if settings["freeze_omega"] else module.release()
     scaler = torch.amp.GradScaler(model.device.type, enabled=settings["precision"] == "float16")

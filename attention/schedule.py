@@ -68,10 +68,15 @@ class Saved:
             found = torch.load(self.path, weights_only=True)
             settings, state = found["settings"], found["state"]
         except Exception as error:  # unpickling garbage can raise anything
-            raise ValueError(f"checkpoint {str(self.path)!r} cannot be read: {error}") from error
+            raise ValueError(f"checkpoint {str(self.path)!r} cannot be read: {reason(error)}") from error
         if settings != self.settings:
             raise ValueError(f"checkpoint {str(self.path)!r} was written with other settings: {settings}, here {self.settings}")
         return state
+
+
+def reason(error: Exception) -> str:
+    """Why a checkpoint cannot be read; torch's own text advises to load the file unsafely."""
+    return str(error) if isinstance(error, OSError) else "it is no checkpoint, or a damaged one"
 
 
 def bar(steps: Iterable[int], progress: bool) -> Iterable[int]:

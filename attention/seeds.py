@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -17,6 +18,8 @@ def seed_from(rng: int | np.random.Generator | torch.Generator) -> int:
         return int(torch.randint(2**62, (), generator=rng, device=rng.device))
     if isinstance(rng, np.random.Generator):
         return int(rng.integers(2**62))
+    if isinstance(rng, bool) or not isinstance(rng, Integral):
+        raise ValueError(f"rng must be an integer of at least 0, a NumPy or a torch generator, got {rng!r}")
     return count(rng, "rng", least=0)
 
 

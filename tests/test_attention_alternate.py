@@ -98,13 +98,13 @@ class Reshuffled(list):
 @pytest.mark.parametrize("phase_a", [Move(), align])
 @pytest.mark.parametrize("cut", [1, 4, 6, 7, 8, 11])
 def test_a_cut_run_ends_bitwise_like_a_whole_one(tmp_path, cut, phase_a):
-    options = {"phase_a": phase_a, "n_epochs": 3, "freeze_omega": False, "checkpoint_every": 1, "rng": 0}
+    options = {"phase_a": phase_a, "n_epochs": 3, "freeze_omega": False, "rng": 0}
     options |= {"align_options": {"n_steps": 5}} if phase_a is align else {}
-    whole, resumed = small(), small()
+    kept, whole, resumed = {"checkpoint": tmp_path / "run.pt", "checkpoint_every": 1}, small(), small()
     expected = alternate(whole, Reshuffled(batches()), **options)
     with pytest.raises(Stop):
-        alternate(small(), Reshuffled(batches(), cut), checkpoint=tmp_path / "run.pt", **options)
-    got = alternate(resumed, Reshuffled(batches()), checkpoint=tmp_path / "run.pt", **options)
+        alternate(small(), Reshuffled(batches(), cut), **kept, **options)
+    got = alternate(resumed, Reshuffled(batches()), **kept, **options)
     assert got.drop_vars("seconds").equals(expected.drop_vars("seconds"))
     assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))
 

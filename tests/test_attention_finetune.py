@@ -131,13 +131,13 @@ class Cut(Shuffled):
 
 @pytest.mark.parametrize(("cut", "precision"), [(1, "float32"), (4, "bfloat16"), (6, "float32"), (9, "float32"), (17, "bfloat16")])
 def test_a_run_cut_in_the_middle_of_an_epoch_ends_bitwise_like_a_whole_one(tmp_path, cut, precision):
-    options = {"n_epochs": 3, "freeze_omega": False, "validation": batches(), "precision": precision, "checkpoint_every": 2, "rng": 5}
+    options = {"n_epochs": 3, "freeze_omega": False, "validation": batches(), "precision": precision, "rng": 5}
     whole, resumed = small(), small()
     expected = finetune(whole, Cut(task(), -1), **options)
     with pytest.raises(Stop):
-        finetune(small(), Cut(task(), cut), checkpoint=tmp_path / "run.pt", **options)
+        finetune(small(), Cut(task(), cut), checkpoint=tmp_path / "run.pt", checkpoint_every=2, **options)
     assert (tmp_path / "run.pt").exists() == (cut >= 2)
-    got = finetune(resumed, Cut(task(), -1), checkpoint=tmp_path / "run.pt", **{**options, "checkpoint_every": 5})
+    got = finetune(resumed, Cut(task(), -1), checkpoint=tmp_path / "run.pt", checkpoint_every=5, **options)
     for name in ("train_loss", "validation_loss", "accuracy"):
         np.testing.assert_array_equal(got[name], expected[name])
     assert all(torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True))
@@ -273,11 +273,15 @@ def test_a_checkpoint_of_other_settings_is_refused_and_kept(tmp_path):
         finetune(small(), batches(), checkpoint=path, lr=0.5, rng=0)
     with pytest.raises(ValueError, match="ff"):
         finetune(small(ff=8), batches(), checkpoint=path, rng=0)
+    with pytest.raises(ValueError, match="n_batches"):
+        finetune(small(), batches()[:1], checkpoint=path, rng=0)
     assert path.read_bytes() == content
 
 
 def test_a_checkpoint_that_cannot_be_read_or_written_is_named_at_once(tmp_path):
     (tmp_path / "run.pt").write_bytes(b"broken")
+    with pytest.raises(ValueError, match=r"cannot be read: it is no checkpoint, or a damaged one$"):
+        finetune(small(), batches(), checkpoint=tmp_path / "run.pt", rng=0)
     for path in (tmp_path / "run.pt", tmp_path / "missing" / "run.pt"):
         model = small()
         with pytest.raises(ValueError, match="checkpoint"):
@@ -386,6 +390,8 @@ def test_validation_that_can_be_read_only_once_is_refused_before_training():
         ({"restore_best": True}, "need validation batches"),
         ({"patience": 0, "validation": batches()}, "patience"),
         ({"checkpoint_every": 0}, "checkpoint_every"),
+        ({"checkpoint_every": 5}, "checkpoint_every needs a checkpoint, got 5"),
+        ({"rng": None}, "rng must be an integer of at least 0, a NumPy or a torch generator, got None"),
     ],
 )
 def test_bad_settings_are_named(options, message):
