@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from attention.base import described
+
 _NAME = "kernelgas_recorded"
 
 
@@ -51,7 +53,12 @@ def collect(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> list[l
 
 
 def on_device(batch: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """The batch where the model is."""
+    """The batch where the model is; ValueError unless it is a dict of tensors."""
+    if not isinstance(batch, Mapping):
+        raise ValueError(f"batches must hold dicts of tensors, which a model takes as model(**batch), got {described(batch)}")
+    for name, tensor in batch.items():
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"batches must hold tensors (tokenizers make them with return_tensors='pt'), got {name}: {described(tensor)}")
     device = next(model.parameters()).device
     return {name: tensor.to(device) for name, tensor in batch.items()}
 

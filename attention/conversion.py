@@ -6,6 +6,7 @@ the changed ones are (`attention.starts`, `attention.nystrom`). `attention.disti
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from attention.activations import Activations, collect
 from attention.base import FeatureMap, Particles
 from attention.feature_map import feature_map as build
 from attention.floored import FlooredKernel
-from attention.huggingface import attach, attention_modules, layer_kernels
+from attention.huggingface import attach, attention_modules, chosen_layers, layer_kernels
 from attention.invariance import MODES, Invariance, fold, moments, optimal_invariance
 from attention.layer_kernel import LayerKernel
 from attention.nystrom import Nystrom
@@ -71,7 +72,7 @@ def convert(
     -------
     model, and a Dataset over (layer, head), on held-out data: kl [nat], total_variation, output_error, bad_rows, floored_rows of
     `attention.rows.attention_errors` before any head is left softmax; softmax (bool); query_second_moment and key_second_moment, of
-    scaled queries and keys as the features see them, and the same with `_raw` before.
+    scaled queries and keys as the features see them, and the same with `_raw` before. Attribute `settings` is a JSON text.
 
     Raises
     ------
@@ -79,9 +80,7 @@ def convert(
         On a model that `attach` refuses, "sent" for a causal one, a fit that the map does not know, too few batches.
     """
     modules = attention_modules(model)  # type: ignore[arg-type]
-    chosen = list(range(len(modules)) if layers is None else layers)
-    if not set(chosen) <= set(range(len(modules))):
-        raise ValueError(f"layers must be among 0 to {len(modules) - 1}, got {chosen}")
+    chosen = chosen_layers(layers, range(len(modules)))
     every = list(batches)
     if held_out is None and len(every) < 4:
         raise ValueError(f"batches must hold at least 4 where held_out is None, got {len(every)}")
@@ -95,7 +94,8 @@ def convert(
     attach(model, kernels)  # type: ignore[arg-type]
     if folded:
         fold_into(model, chosen)
-    return model, report
+    settings = how | {"error_threshold": error_threshold, "folded": folded, "seed": seed} | options
+    return model, report.assign_attrs(settings=json.dumps(settings, default=repr))
 
 
 def layer_kernel(
@@ -244,11 +244,11 @@ def fold_into(model: nn.Module, layers: Iterable[int] | None = None) -> list[int
     """Write the invariances of kernels into the projections of queries and keys where possible; returns the layers where it was.
 
     The model computes the same to rounding. Left in the kernels are the log weights of the keys and, in mode "sent", the mean key.
-    Heads that stay softmax keep their projections.
+    Heads that stay softmax keep their projections. ValueError for layers without a kernel.
     """
     done = []
     modules, kernels = attention_modules(model), layer_kernels(model)  # type: ignore[arg-type]
-    for layer in kernels if layers is None else layers:
+    for layer in chosen_layers(layers, kernels):
         kernel, found = kernels[layer], _projections(modules[layer])
         if found is None or not isinstance(kernel.preprocess, Invariance) or kernel.preprocess.describe()["folded"]:
             continue

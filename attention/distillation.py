@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from attention.activations import Activations, changed, collect, log_softmax_rows, on_device, recorded, visible
 from attention.end_to_end import WEIGHT_LR, end_to_end
-from attention.huggingface import layer_kernels
+from attention.huggingface import chosen_layers, layer_kernels
 from attention.layer_kernel import LayerKernel
 from attention.rows import divergence, kernel_rows, log_rows
 from attention.schedule import BETAS, Saved, bar, order, rate, step
@@ -91,9 +91,9 @@ def distil(
             raise ValueError(f"layers must be None end to end, got {layers!r}")
         run = end_to_end(student, teacher, every, Saved(checkpoint, settings), flag(progress, "progress"))
         return run.assign_attrs(schema=1, **settings)
-    chosen = list(kernels if layers is None else layers)
-    if weight_lr != WEIGHT_LR or not set(chosen) <= set(kernels):
-        raise ValueError(f"weight_lr belongs to 'end-to-end', and layers must be among {list(kernels)}, got {weight_lr} and {chosen}")
+    chosen = chosen_layers(layers, kernels)
+    if weight_lr != WEIGHT_LR:
+        raise ValueError(f"weight_lr belongs to 'end-to-end', got {weight_lr} for {objective!r}")
     _check_teacher(student, teacher, every[0])
     saved = Saved(checkpoint, settings | {"layers": chosen})
     losses = _layer_by_layer({layer: kernels[layer] for layer in chosen}, collect(student, every), saved, flag(progress, "progress"))
@@ -177,4 +177,7 @@ def _check_teacher(student: nn.Module, teacher: nn.Module, batch: Mapping[str, T
             outputs.append(model(**batch)[0])
     difference = float((outputs[0] - outputs[1]).norm() / outputs[1].norm())
     if not difference < _SAME:
-        raise ValueError(f"teacher must be the model that student was converted from, got outputs {difference:.3g} apart")
+        raise ValueError(
+            "teacher must be the model that student was converted from, before weights other than its kernels' were trained ('end-to-end' "
+            f"comes last): with exact attention their outputs are {difference:.3g} apart"
+        )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ def attach(
 
     Parameters
     ----------
-    model : of a type in `SUPPORTED`, with or without a task head, computing attention by "sdpa" or "eager".
+    model : of a type in `attention.huggingface.SUPPORTED`, with or without a task head, computing attention by "sdpa" or "eager".
     feature_map : name (or particles' feature) for `attention.feature_map`, of which each layer gets an own one, with particles of its own
         for every head; or {layer: LayerKernel}, used as they are.
     n_features, generator, options : of `attention.feature_map`, not with given kernels. heads=1 shares a layer's particles among its
@@ -77,12 +78,12 @@ def attach(
         given = {key: value for key, value in given.items() if value is not None}
         if given or normalise != "default":
             raise ValueError(f"options belong to the names of maps, and kernels were given: got {given or normalise!r}")
-        kernels = dict(zip(_layers(feature_map, len(modules)), feature_map.values()))
+        kernels = dict(zip(chosen_layers(feature_map, range(len(modules))), feature_map.values()))
     else:
         dtype = torch.promote_types(next(model.parameters()).dtype, torch.float32)
         options = {"dim": head_dim(model), "heads": heads, "generator": generator, "dtype": dtype} | options
         options["n_features"] = count(n_features, "n_features")
-        chosen = _layers(range(len(modules)) if layers is None else layers, len(modules))
+        chosen = chosen_layers(layers, range(len(modules)))
         kernels = {layer: LayerKernel(build_feature_map(feature_map, **options), normalise=normalise) for layer in chosen}
     fitting = sorted({1, getattr(model.config, "num_key_value_heads", heads), heads})
     for layer, kernel in kernels.items():
@@ -153,12 +154,13 @@ def softmax_of(model: PreTrainedModel) -> str:
     return name
 
 
-def _layers(layers: Iterable[int], depth: int) -> list[int]:
-    chosen = list(layers)
-    for layer in chosen:
-        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < depth:
-            raise ValueError(f"layers must be integers from 0 to {depth - 1}, got {layer!r}")
-    return chosen
+def chosen_layers(layers: Iterable[int] | None, there: Iterable[int]) -> list[int]:
+    """Numbers of layers as a list, all that are `there` if None; ValueError where they are no list, or one of them is not there."""
+    every = list(there)
+    chosen = every if layers is None else list(layers) if isinstance(layers, Iterable) else None
+    if chosen is None or not all(isinstance(layer, Integral) and not isinstance(layer, bool) and layer in every for layer in chosen):
+        raise ValueError(f"layers must be a list of numbers among {every}, got {layers if chosen is None else chosen!r}")
+    return [int(layer) for layer in chosen]
 
 
 def padding_mask(

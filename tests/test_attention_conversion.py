@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 
 import numpy as np
@@ -472,7 +473,8 @@ def test_only_some_layers_then_the_others():
         ({"fit": "nystrom", "feature_map": "favor"}, "own feature_map"),
         ({"fit": "kmeans", "n_draws": 2}, "n_draws belongs"),
         ({"invariance": "both"}, "invariance must be one of"),
-        ({"layers": [2]}, "layers must be among 0 to 1"),
+        ({"layers": [2]}, r"layers must be a list of numbers among \[0, 1\], got \[2\]"),
+        ({"layers": 1}, "layers must be a list of numbers .*got 1"),
         ({"error_threshold": 0.0}, "threshold"),
         ({"n_features": 0}, "n_features"),
     ],
@@ -512,3 +514,18 @@ def test_converted_models_generate_from_a_state(kind):
     how = {"max_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
     expected = student.generate(**prompt, use_cache=False, **how)
     assert torch.equal(student.generate(**prompt, cache=RecurrentCache(student), **how), expected)
+
+
+def test_batches_that_are_no_dicts_of_tensors_are_named():
+    model, _ = tiny()
+    with pytest.raises(ValueError, match=r"batches must hold dicts of tensors.*got a str"):
+        convert(model, ["a sentence"] * 4, n_features=8, rng=0)
+    with pytest.raises(ValueError, match=r"return_tensors='pt'.*got input_ids: a list"):
+        convert(model, [{"input_ids": [[1, 2]]}] * 4, n_features=8, rng=0)
+
+
+def test_the_report_says_how_it_was_made():
+    model, batches = tiny()
+    _, report = convert(model, batches, n_features=8, folded=False, rng=3)
+    settings = json.loads(report.attrs["settings"])
+    assert (settings["feature_map"], settings["n_features"], settings["folded"], settings["seed"]) == ("exponential", 8, False, 3)

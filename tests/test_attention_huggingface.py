@@ -364,12 +364,13 @@ def test_cross_attention_is_refused(family):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"feature_map": "favor", "n_features": 16, "layers": [2]}, "layers must be integers from 0 to 1, got 2"),
-        ({"feature_map": "favor", "n_features": 16, "layers": [True]}, "layers must be integers"),
+        ({"feature_map": "favor", "n_features": 16, "layers": [2]}, r"layers must be a list of numbers among \[0, 1\], got \[2\]"),
+        ({"feature_map": "favor", "n_features": 16, "layers": [True]}, "layers must be a list of numbers"),
+        ({"feature_map": "favor", "n_features": 16, "layers": 1}, "layers must be a list of numbers .*got 1"),
         ({"feature_map": "favor"}, "n_features"),
         ({"feature_map": "nothing", "n_features": 16}, "name must be one of"),
         ({"feature_map": {0: "favor"}}, r"feature_map\[0\] must be a LayerKernel"),
-        ({"feature_map": {5: kernel()}}, "layers must be integers from 0 to 1, got 5"),
+        ({"feature_map": {5: kernel()}}, r"layers must be a list of numbers among \[0, 1\], got \[5\]"),
         ({"feature_map": {0: kernel()}, "n_features": 16}, "options belong to the names of maps"),
         ({"feature_map": {0: kernel()}, "normalise": "count"}, "options belong to the names of maps"),
         ({"feature_map": {0: LayerKernel(feature_map("favor", dim=DIM, n_features=8, heads=3))}}, "of 1 or 4 heads"),
