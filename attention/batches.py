@@ -1,8 +1,9 @@
 """What a batch is, and the checks of one.
 
 A batch is a dict of tensors: `tokens` (batch, time) integer ids, or (batch, time, input_dim) real vectors; `key_mask` (batch, time)
-boolean, True = a real token; and, for training, `labels`: (batch,) of a classifier; of a language model (batch, time) in the places of the
-tokens, IGNORED = no target there, by default the tokens themselves. What stands in the padding, NaN included, changes nothing.
+boolean, True = a real token, also needed where nothing is padding; and, for training, `labels`: (batch,) of a classifier; of a language
+model (batch, time) in the places of the tokens, IGNORED = no target there, by default the tokens themselves. What stands in the padding,
+NaN included, changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def entry(batch: Batch, name: str) -> Tensor:
     if not isinstance(batch, Mapping):
         raise ValueError(f"batch must be a dict of tensors, got {described(batch)}")
     if name not in batch:
-        raise ValueError(f"batch must have the key {name!r}, got {sorted(batch)}")
+        hint = " (all True where nothing is padding)" if name == "key_mask" else ""
+        raise ValueError(f"batch must have the key {name!r}{hint}, got {sorted(batch)}")
     if not isinstance(batch[name], Tensor):
         raise ValueError(f"{name} must be a torch tensor, got {described(batch[name])}")
     return batch[name]

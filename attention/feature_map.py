@@ -162,9 +162,10 @@ def feature_map(
 
     Parameters
     ----------
-    name : one of the table above; or a `particles.features.Feature`, which is used as it is. A stored measure m keeps its kernel as
+    name : one of `attention.MAP_NAMES`, with formulas in the table of print(sys.modules["attention.feature_map"].__doc__); or a
+        `particles.features.Feature`, which is used as it is. A stored measure m of a simulation keeps its kernel as
         feature_map(m.feature, dim=..., n_features=..., omega=m.omega, weights=m.weights), with n_features its particles times
-        m.feature.width.
+        m.feature.width; for one of a model see `attention.save_measures`.
     dim : head dimension of queries and keys.
     n_features : features per token and head; a cos/sin or +- pair counts two, a constant feature one.
     heads : sets of particles; with 1 all heads share one.
@@ -203,6 +204,8 @@ def feature_map(
         one = " and the constant one" if extra else ""
         raise ValueError(f"n_features must be a multiple of {width}{one} for {label!r}, got {n_features}")
     shape = (heads, (n_features - extra) // width, feature.particle_dim(dim) if feature else dim)
+    if kind.square and omega is None and shape[1] != dim:
+        raise ValueError(f"n_features must be {width * dim + extra} for {label!r} with dim={dim} when no omega is given, got {n_features}")
     particles = _particles(kind, shape, dim, (omega, omega_k, weights), (generator, dtype), options, label)
     made = kind.build(label, particles, *([feature] if feature else []), **options, **kind.fixed)
     made.arguments = arguments

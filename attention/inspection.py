@@ -35,7 +35,8 @@ class Heads(NamedTuple):
 
 
 def heads_from(q: Tensor, k: Tensor, feature_map: FeatureMap | None, *, key_mask: Tensor | None = None, is_causal: bool = False) -> Heads:
-    """`Heads` of raw queries (batch, head, query, dim) and keys (batch, key_head, key, dim), scaled so that softmax is over q.k.
+    """`Heads` of raw queries (batch, head, query, dim) and keys (batch, key_head, key, dim), scaled so that softmax is over q.k: what
+    `kernel_attention` takes, each multiplied by scale^(1/2), dim ** -0.25 by default.
 
     feature_map None is softmax itself; key_mask (batch, key) is boolean, True = a real token. As many queries as keys are the same tokens,
     fewer causal ones the last of them; queries of any other number are all real (cross attention).
@@ -111,7 +112,7 @@ def _summary(model: Transformer, batch: Batch, layer: int) -> xr.Dataset:
 
 
 def attention_maps(heads: Heads) -> xr.Dataset:
-    """softmax, kernel and error = kernel - softmax, each (sequence, head, query, key).
+    """softmax, kernel and error = kernel - softmax, each (sequence, head, query, key); `heads` of `heads_of` or `heads_from`.
 
     A kernel row is divided by the sum of its absolute values: attention itself for positive maps, its shape for signed ones, whose own
     sum may vanish.
@@ -123,6 +124,8 @@ def attention_maps(heads: Heads) -> xr.Dataset:
 
 def kernel_error(heads: Heads) -> xr.Dataset:
     """The kernel's weights, divided by the sum of their row, against softmax's, pair by pair and for each head.
+
+    `heads` of `heads_of` or `heads_from`.
 
     Returns
     -------

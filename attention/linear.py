@@ -62,7 +62,7 @@ def kernel_attention(
     normalise : "sum" divides by the sum of the kernel over visible keys, "rms" divides each head's output by its root mean square over
         the value axis, "count" by the number of visible keys, None by nothing. By default "sum" for positive maps and "rms" for signed
         ones, whose sums can vanish.
-    window : keys with |i - j| < window are weighed by exp(scale q.k) itself, the others by the kernel, under one sum (see `window`).
+    window : keys with |i - j| < window are weighed by exp(scale q.k) itself, the others by the kernel, under one sum (`attention.window`).
         Positive maps with "sum" only; bidirectionally without a state and with as many queries as keys.
     dropout : probability with which a key of a head and batch entry is dropped, for all queries at once, the remaining values growing by
         1/(1 - dropout). As in torch's SDPA the divisor keeps all keys. Dropping single query-key pairs is not possible in linear time.

@@ -108,9 +108,9 @@ class _RelationEnergy(Energy):
 class AttendAlignment(_RelationEnergy):
     """H = -c <D, K>/(number of queries): the kernel at the keys to attend minus the kernel at a random key, a mean over queries.
 
-    c makes the target as large as that of labels (see above). For features of one particle each it is linear in the measure, the
-    counterpart of `particles.alignment.Alignment` for pairs of one sequence. `batch_size` sequences are drawn afresh for each chain and
-    step, unbiased.
+    c makes the target as large as that of labels (see `attention.relation`). For features of one particle each it is linear in the
+    measure, the counterpart of `particles.alignment.Alignment` for pairs of one sequence. `batch_size` sequences are drawn afresh for
+    each chain and step, unbiased.
     """
 
     term = "attend_alignment"

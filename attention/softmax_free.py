@@ -40,7 +40,9 @@ def softmax_free_attention(
     is_causal: bool = False,
     return_residual: bool = False,
 ) -> Any:
-    """S^ v of the module's formulas, in O(time * landmark). Any float types, strides and devices; the output has v's type.
+    """S^ v with S^ = P^T A^+ P, P = K(landmarks, q) and A = K(landmarks, landmarks), in O(time * landmark).
+
+    Any float types, strides and devices; the output has v's type.
 
     Parameters
     ----------
