@@ -40,22 +40,26 @@ def test_notebook_runs(path):
     run_fast(path)
 
 
-def readme_python() -> str:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return block
+def readme_python() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_readme_is_complete_and_its_links_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "GAP" not in text
-    compile(readme_python(), "README.md", "exec")
+    for block in readme_python():
+        compile(block, "README.md", "exec")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert (ROOT / target).exists(), target
 
 
 def test_readme_code_runs(capsys):
-    exec(readme_python(), {"__name__": "readme"})
+    simulation, attention = readme_python()
+    exec(simulation, {"__name__": "readme"})
     assert "ok  Euler step included" in capsys.readouterr().out
+    exec(attention, names := {"__name__": "readme"})
+    assert abs(names["tail"] - names["out"][:, :, 4000:]).max() < 1e-4  # "the same rows again"
+    assert names["text"].shape == (1, 14 + 20)
 
 
 def run_fast(path: Path) -> None:
