@@ -1,8 +1,8 @@
 """Kernel attention that is linear in the sequence, with particles as its features; transformers that use it; softmax-free attention.
 
-`feature_map`, `align`, `alternate`, `counts`, `finetune`, `model` and `rotary` are names of modules too; where a function has its
-module's name it is the function here, and `from attention.align import ...` reaches the module's other contents. What needs Hugging
-Face's transformers (the extra `hf`) is imported when first asked for.
+`feature_map`, `align`, `alternate`, `counts`, `finetune` and `rotary` are names of modules too: here they are the functions,
+`from attention.align import ...` reaches the module's other contents and help(sys.modules["attention.align"]) its text. What needs
+Hugging Face's transformers (the extra `hf`) is imported when first asked for.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from attention.base import FeatureMap
+from attention.base import FeatureMap, described
 from attention.batches import Batch, check_batches
 from attention.inspection import feature_rank
 from attention.model import Transformer
@@ -283,7 +283,8 @@ def _check(model: Any, batches: Any, targets: Any, pool: Any, teacher: Any, obje
     if pool != "sequence" and targets != "labels":
         raise ValueError(f"pool is for targets='labels', got pool={pool!r} and targets={targets!r}")
     if (teacher is not None) != (targets == "teacher"):
-        raise ValueError(f"teacher must be given with targets='teacher', and only then, got {teacher!r} and targets={targets!r}")
+        given = None if teacher is None else described(teacher)
+        raise ValueError(f"teacher must be given with targets='teacher', and only then, got {given} and targets={targets!r}")
     if targets == "teacher":
         teacher_relation(teacher)
     if energy is not None and not callable(energy):

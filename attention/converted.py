@@ -108,6 +108,8 @@ def load_converted(path: str | os.PathLike, *, model_class: type[PreTrainedModel
 def _class_of(path: Any, model_class: type[PreTrainedModel] | None, download: dict[str, Any]) -> type[PreTrainedModel]:
     """The given class, or the one that the config names."""
     if model_class is not None:
+        if not isinstance(model_class, type) or not issubclass(model_class, PreTrainedModel):
+            raise ValueError(f"model_class must be a class of transformers' models, got {model_class!r}")
         return model_class
     names = AutoConfig.from_pretrained(path, **download).architectures or ["none"]
     if not hasattr(transformers, names[0]):

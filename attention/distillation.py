@@ -46,8 +46,8 @@ def distil(
 ) -> xr.Dataset:
     """Train a converted model on its teacher, in place. Stages follow each other in calls of their own.
 
-    Adam with betas (.9, .99), 20 steps of warm-up, cosine decay and gradients clipped at norm 10; one of `batches` a step, in a new order
-    on every pass. Both models stay in evaluation mode.
+    Adam with betas (.9, .99), 20 steps of warm-up (at most a quarter of all), cosine decay and gradients clipped at norm 10; one of
+    `batches` a step, in a new order on every pass. Both models stay in evaluation mode.
 
     Parameters
     ----------

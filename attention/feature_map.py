@@ -162,7 +162,7 @@ def feature_map(
 
     Parameters
     ----------
-    name : one of `attention.MAP_NAMES`, with formulas in the table of print(sys.modules["attention.feature_map"].__doc__); or a
+    name : one of `attention.MAP_NAMES`, with formulas in help(sys.modules["attention.feature_map"]); or a
         `particles.features.Feature`, which is used as it is. A stored measure m of a simulation keeps its kernel as
         feature_map(m.feature, dim=..., n_features=..., omega=m.omega, weights=m.weights), with n_features its particles times
         m.feature.width; for one of a model see `attention.save_measures`.

@@ -116,6 +116,8 @@ def plot_spectral_norms(lengths: Sequence[int], norms: Mapping[str, Tensor], *, 
     top = max(float(values.max()) for values in norms.values())
     axes.plot(x, [top * n / x[-1] for n in x], ":", color="gray", label="proportional to tokens")
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="spectral norm of the attention matrix")
+    axes.set_xticks(x, [str(n) for n in x])
+    axes.set_xticks([], minor=True)  # their labels would run into each other
     axes.legend(fontsize="small")
     return lines
 

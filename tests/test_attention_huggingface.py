@@ -598,6 +598,8 @@ def test_wrong_files_and_models_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["MyModel"]}))
     with pytest.raises(ValueError, match=r"model_class must be given .* got None for 'MyModel'"):
         load_converted(tmp_path)
+    with pytest.raises(ValueError, match="model_class must be a class of transformers' models, got 3"):
+        load_converted(tmp_path, model_class=3)
     same = load_converted(tmp_path, model_class=transformers.BertModel)
     assert torch.equal(outputs(same, inputs("bert")), outputs(model, inputs("bert")))
     layer_kernels(model)[0].feature_map.arguments = None

@@ -58,6 +58,7 @@ def test_picture_shows_a_planted_growth(generator: torch.Generator) -> None:
     assert slopes["mean"] == pytest.approx(0, abs=1e-3)
     assert all(line.axes is ax for line in lines.values())
     assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["10", "100", "1000"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["mean", "sum", "proportional to tokens"]
     plt.close(fig)
     plt.close(next(iter(plot_spectral_norms(lengths, norms).values())).figure)
