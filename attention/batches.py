@@ -100,11 +100,11 @@ def next_tokens(batch: Batch, vocab_size: int) -> Tensor:
     return targets
 
 
-def check_batches(batches: Any, name: str) -> None:
-    """ValueError unless `batches` can be iterated, more than once, and is not itself a batch."""
+def check_batches(batches: Any, name: str, *, again: bool = True) -> None:
+    """ValueError unless `batches` can be iterated, more than once if `again`, and is not itself a batch."""
     if not isinstance(batches, Iterable) or isinstance(batches, Mapping):
         raise ValueError(f"{name} must be an iterable of batches, got {described(batches)}")
-    if iter(batches) is batches:
+    if again and iter(batches) is batches:
         raise ValueError(f"{name} must be iterable more than once (a list or a loader), got the one-shot {type(batches).__name__}")
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from attention.activations import Activations, collect
 from attention.base import FeatureMap, Particles
+from attention.batches import check_batches
 from attention.feature_map import feature_map as build
 from attention.floored import FlooredKernel
 from attention.huggingface import attach, attention_modules, chosen_layers, layer_kernels
@@ -81,6 +82,7 @@ def convert(
     """
     modules = attention_modules(model)  # type: ignore[arg-type]
     chosen = chosen_layers(layers, range(len(modules)))
+    check_batches(batches, "batches", again=False)
     every = list(batches)
     if held_out is None and len(every) < 4:
         raise ValueError(f"batches must hold at least 4 where held_out is None, got {len(every)}")

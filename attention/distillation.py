@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attention.activations import Activations, changed, collect, log_softmax_rows, on_device, recorded, visible
+from attention.batches import check_batches
 from attention.end_to_end import WEIGHT_LR, end_to_end
 from attention.huggingface import chosen_layers, layer_kernels
 from attention.layer_kernel import LayerKernel
@@ -84,6 +85,7 @@ def distil(
     kernels, n_steps, lr = layer_kernels(student), count(n_steps, "n_steps"), positive(LR[objective] if lr is None else lr, "lr")  # type: ignore[arg-type]
     if not kernels:
         raise ValueError(f"student must have kernels (attention.convert), got a {type(student).__name__} without")
+    check_batches(batches, "batches", again=False)
     every, seed = [on_device(batch, student) for batch in batches], seed_from(rng)
     settings = {"objective": objective, "n_steps": n_steps, "lr": lr, "weight_lr": weight_lr, "seed": seed, "n_batches": len(every)}
     if objective == "end-to-end":

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from attention.batches import IGNORED, Batch, checked_labels, next_tokens, on_device
+from attention.batches import IGNORED, Batch, check_batches, checked_labels, next_tokens, on_device
 from attention.mode import evaluating
 from attention.model import Transformer
 
@@ -35,6 +35,7 @@ def targets(batch: Batch, model: Transformer) -> Tensor:
 
 def evaluated(model: Transformer, batches: Iterable[Batch]) -> Iterable[tuple[Tensor, Tensor]]:
     """(logits, targets) of each target of each batch, in evaluation mode without gradients; the mode is restored at the end."""
+    check_batches(batches, "batches", again=False)
     with evaluating(model):
         for batch in batches:
             batch = on_device(batch, model.device)

@@ -517,7 +517,9 @@ def test_converted_models_generate_from_a_state(kind):
 
 
 def test_batches_that_are_no_dicts_of_tensors_are_named():
-    model, _ = tiny()
+    model, batches = tiny()
+    with pytest.raises(ValueError, match="batches must be an iterable of batches, got a dict"):
+        convert(model, batches[0], n_features=8, rng=0)
     with pytest.raises(ValueError, match=r"batches must hold dicts of tensors.*got a str"):
         convert(model, ["a sentence"] * 4, n_features=8, rng=0)
     with pytest.raises(ValueError, match=r"return_tensors='pt'.*got input_ids: a list"):

@@ -343,6 +343,8 @@ def test_bad_batches_are_named():
         predict(small(), [])
     for batches_, got in ((task(), "a dict"), (None, "a NoneType")):
         with pytest.raises(ValueError, match=f"batches must be an iterable of batches, got {got}"):
+            evaluate(small(), batches_)
+        with pytest.raises(ValueError, match=f"batches must be an iterable of batches, got {got}"):
             finetune(small(), batches_, rng=0)
     with pytest.raises(ValueError, match="batch must be a dict of tensors, got a list"):
         finetune(small(), [[1, 2]], rng=0)
