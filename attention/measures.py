@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from attention.base import FeatureMap, described
+from attention.feature_map import MAPS
 from attention.model import Transformer
 from particles.measure import Measure, load_measure, save_measure
 from particles.trajectory import as_path
@@ -55,7 +56,7 @@ def load_measures(folder: str | Path, model: Transformer | None = None) -> dict[
     FileNotFoundError
         If the folder holds no measure, or none for one of the model's layers.
     ValueError
-        If a file is damaged or does not fit the model's map: another feature, another shape, or weights where the map has none.
+        If a file is damaged or does not fit the model's map: another feature or formula, another shape, or weights where the map has none.
     """
     found = {int(path.stem[5:]): path for path in as_path(folder, "folder").glob(PATTERN.format("*")) if path.stem[5:].isdigit()}
     wanted = sorted(found) if model is None else _check(model).kernel_layers
@@ -87,11 +88,20 @@ def _check_fit(measure: Measure, feature_map: FeatureMap, layer: int) -> None:
             f"layer {layer} must have particles {measure.omega.shape} of {measure.feature!r}, "
             f"got {tuple(feature_map.omega.shape)} of {feature_map.feature!r}"
         )
+    saved = str(measure.metadata.get("attention"))
+    if _formula(saved) != _formula(feature_map.name):
+        raise ValueError(f"layer {layer} must have the attention of its measure, {saved!r}, got {feature_map.name!r}")
     equal = abs(measure.weights - 1 / measure.weights.shape[-1]).max() < 1e-6
     if feature_map.weights is None and not equal:
         raise ValueError(f"layer {layer} has equal weights: it cannot take a measure's unequal ones")
     if (feature_map.tau is None) != (measure.metadata.get("tau") is None):
         raise ValueError(f"layer {layer} must have tau where the measure has it, got attention {feature_map.name!r}")
+
+
+def _formula(name: str) -> tuple | None:
+    """What two names of maps share if they differ in their first draw only; None for a feature's own name."""
+    kind = MAPS.get(name)
+    return None if kind is None else (kind.build, kind.feature, dict(kind.fixed))
 
 
 @torch.no_grad()

@@ -58,3 +58,17 @@ def test_the_feature_alone_lacks_the_factor_that_a_map_has_beside_it(attention, 
 def test_a_folder_without_measures_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"must hold measures, files layer<i>.safetensors .*got none"):
         load_measures(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("saved", "other", "fits"),
+    [("flexformer", "fourier", False), ("flexformer", "rfa", True), ("porf-softplus", "softplus", True), ("elu", "elu+1", True)],
+)
+def test_a_model_takes_measures_of_its_own_formula_only(saved, other, fits, tmp_path):
+    learned(saved, tmp_path)
+    model = Transformer(ModelConfig(n_classes=2, max_length=8, input_dim=8, dim=32, attention=other, n_features=16))
+    if fits:
+        load_measures(tmp_path, model)
+        return
+    with pytest.raises(ValueError, match=f"layer 0 must have the attention of its measure, '{saved}', got '{other}'"):
+        load_measures(tmp_path, model)
