@@ -10,22 +10,19 @@ sizes are run, printed, and nothing is written.
 
 from __future__ import annotations
 
-import datetime
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 import xarray as xr
 from threadpoolctl import threadpool_limits
 
-from benchmarks.synthetic import section_markdown
+from benchmarks.pages import page, write
 from experiments import kernel_claims, matching, recall, sections
 from experiments.matching_methods import CORE, METHODS
-from experiments.report import Section, figure_bytes, machine
+from experiments.report import Section, figure_bytes
 
-HERE = Path(__file__).parent
 KEEP = "results/kernel_shape"
 TASKS = ("phase", "multi", "ring3", "xor2", "iso")
 FULL: dict[str, matching.Config | recall.Config] = {
@@ -79,14 +76,8 @@ def section(name: str, ds: xr.Dataset) -> Section:
 
 def text(found: dict[str, xr.Dataset]) -> str:
     """The page as Markdown."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    facts = "\n".join(f"| {key} | {value} |" for key, value in machine().items())
-    head = (
-        f"# Where the attention kernel's shape matters\n\n{LEAD}\n\nMeasured by `python -m benchmarks.kernel_shape` on {today}, one thread."
-    )
-    images = "\n\n".join(f"![{alt}](images/{name})" for name, alt in FIGURES.items())
-    parts = [section_markdown(section(name, ds)) for name, ds in found.items()]
-    return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", images, *parts]) + "\n"
+    parts = [section(name, ds) for name, ds in found.items()]
+    return page("Where the attention kernel's shape matters", LEAD, "python -m benchmarks.kernel_shape", FIGURES, parts)
 
 
 def pictures(found: dict[str, xr.Dataset]) -> dict[str, bytes]:
@@ -111,10 +102,7 @@ def main() -> int:
     found = results(chosen)
     if names:
         return 0
-    (HERE / "images").mkdir(exist_ok=True)
-    for name, picture in pictures(found).items():
-        (HERE / "images" / name).write_bytes(picture)
-    (HERE / "KERNELS.md").write_text(text(found), encoding="utf-8")
+    write("KERNELS.md", text(found), pictures(found))
     return 0
 
 

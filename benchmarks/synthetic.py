@@ -9,7 +9,6 @@ of parts only those are run and kept, so that processes can share the work, and 
 
 from __future__ import annotations
 
-import datetime
 import sys
 import time
 from collections.abc import Mapping
@@ -20,13 +19,13 @@ import numba
 import xarray as xr
 from threadpoolctl import threadpool_limits
 
+from benchmarks.pages import page, write
 from experiments import plots
 from experiments.coulomb_claims import claims
 from experiments.coulomb_synthetic import READINGS, Config, run
 from experiments.coulomb_tables import METHODS, section
-from experiments.report import Section, Table, figure_bytes, machine
+from experiments.report import figure_bytes
 
-HERE = Path(__file__).parent
 STORE = Path("results/coulomb_synthetic.jsonl")
 FULL = {
     "noise": Config(sigmas=(1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e5)),
@@ -67,25 +66,9 @@ def results(configs: Mapping[str, Config]) -> dict[str, xr.Dataset]:
 
 def text(found: Mapping[str, xr.Dataset]) -> str:
     """The page as Markdown."""
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    facts = "\n".join(f"| {key} | {value} |" for key, value in machine().items())
-    head = f"# The Coulomb paper's synthetic benchmark\n\n{LEAD}\n\nMeasured by `python -m benchmarks.synthetic` on {today}, one thread."
     said = claims(*(found[name] for name in ("noise", "lambda", "budget", "runtime", "tasks")))
-    images = "\n\n".join(f"![{alt}](images/{name})" for name, alt in FIGURES.items())
-    parts = [section_markdown(section(ds)) for ds in found.values()]
-    return "\n\n".join([head, f"| | |\n|---|---|\n{facts}", "## What this says", *said, images, *parts]) + "\n"
-
-
-def section_markdown(part: Section) -> str:
-    """A section as Markdown, without its pictures."""
-    verdicts = "\n".join(f"- {line}" for line in part.verdicts)
-    return "\n\n".join([f"## {part.title}", part.text, *map(_table, part.tables), *([verdicts] if verdicts else [])])
-
-
-def _table(table: Table) -> str:
-    lines = [f"| {' | '.join(cells)} |" for cells in (table.header, ["---"] * len(table.header), *table.rows)]
-    notes = [f"\n{note}" for note in table.notes]
-    return "\n".join([f"**{table.title}**\n", *lines, *notes])
+    command = "python -m benchmarks.synthetic"
+    return page("The Coulomb paper's synthetic benchmark", LEAD, command, FIGURES, map(section, found.values()), said)
 
 
 def main() -> int:
@@ -104,10 +87,7 @@ def main() -> int:
         plots.figure_coulomb_accuracy(found["noise"], found["lambda"], METHODS),
         plots.figure_coulomb_cost(found["budget"], found["runtime"], METHODS),
     )
-    (HERE / "images").mkdir(exist_ok=True)
-    for name, picture in zip(FIGURES, pictures):
-        (HERE / "images" / name).write_bytes(figure_bytes(picture))
-    (HERE / "SYNTHETIC.md").write_text(text(found), encoding="utf-8")
+    write("SYNTHETIC.md", text(found), {name: figure_bytes(picture) for name, picture in zip(FIGURES, pictures)})
     return 0
 
 
