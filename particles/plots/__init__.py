@@ -1,0 +1,12 @@
+"""Pictures of a trajectory. Every function draws one Dataset of `simulate` on given or new Axes and returns the Axes; none shows it.
+`plot_health` and `animate` make figures of their own.
+
+Theory enters as arrays, so that a picture can be redrawn from the Dataset and a curve alone.
+"""
+
+from particles.plots.animation import animate
+from particles.plots.courses import plot_energies, plot_health
+from particles.plots.density import density_samples, plot_density
+from particles.plots.scatter import plot_particles
+
+__all__ = ["animate", "density_samples", "plot_density", "plot_energies", "plot_health", "plot_particles"]

@@ -1,0 +1,120 @@
+"""What a run records of itself against its step: energies by term, and everything that says whether it is healthy."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from particles.plots.panels import axes_of, band
+from particles.trajectory import require_trajectory
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FRACTIONS = {"projected": "moved back by the wall", "capped": "capped", "acceptance": "accepted"}
+PANELS = {  # of `plot_health`, below the energy: (variables and what they are called, whether the axis is logarithmic)
+    "fractions": (FRACTIONS, False),
+    "gradient": ({"grad_norm": "gradient norm"}, True),
+    "gap": ({"min_gap": "smallest gap"}, True),
+    "coincident": ({"coincident": "coincident pairs"}, False),
+    "step_size": ({"step_size": "step size"}, True),
+    "temperature": ({"extra_temperature": "minibatch temperature"}, True),
+}
+
+
+def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """H_N and its terms against the step: mean over chains, and the range of the chains as a band."""
+    require_trajectory(dataset)
+    ax = axes_of(ax)
+    names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
+    for name in names if len(names) > 2 else ["energy"]:
+        band(ax, dataset[name], label=name.removeprefix("energy_"), linewidth=2 if name == "energy" else 1)
+    ax.set_xlabel("step")
+    ax.set_ylabel("$H_N$")
+    ax.legend()
+    return ax
+
+
+def plot_health(dataset: xr.Dataset) -> Figure:
+    """A new figure of all that a run records of itself, on one time axis: energy by term, fractions of steps moved back by the wall,
+    capped or accepted, gradient norm, smallest gap, step size, temperature added by minibatches beside 1 / beta; those that exist, the
+    capped steps if the sampler has a cap, and the coincident pairs if there ever were any.
+
+    Lines are means over chains, bands the range of the chains. Steps that tuned the sampler are grey. The energy's axis may leave out
+    the first tenth of the frames, where the start is far off; its label says so. How to read it: energies that still drift have not
+    equilibrated; a cap that acts, an acceptance near 0 or 1, an added temperature not far below 1 / beta, or coincident pairs say that
+    the law sampled is not the one asked for.
+    """
+    import matplotlib.pyplot as plt
+
+    require_trajectory(dataset)
+    sampler = json.loads(dataset.attrs.get("sampler", "{}"))
+    panels = [(shown, log) for names, log in PANELS.values() if (shown := _shown(dataset, names, sampler))]
+    figure, axes = plt.subplots(1 + len(panels), sharex=True, figsize=(7, 2.4 + 1.3 * len(panels)), layout="constrained", squeeze=False)
+    _limit_energies(plot_energies(dataset, ax=axes[0, 0]), dataset)
+    for ax, (names, log) in zip(axes[1:, 0], panels):
+        _panel(ax, dataset, names, log, sampler)
+    tune = sampler.get("tune", 0)
+    for ax in axes[:, 0]:
+        if tune:
+            ax.axvspan(dataset.step[0], tune, color="0.9", zorder=0, label="tuning" if ax is axes[0, 0] else None)
+        if len(ax.get_legend_handles_labels()[0]) > 1:
+            ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[-1, 0].set_xlabel("step")
+    figure.align_ylabels()
+    return figure
+
+
+def _shown(dataset: xr.Dataset, names: dict[str, str], sampler: dict[str, Any]) -> dict[str, str]:
+    """Those of a panel's variables that say something about this run."""
+    idle = {name for name in ("coincident",) if name in dataset and not (dataset[name] > 0).any()}
+    if sampler.get("drift_cap", 0) is None:
+        idle.add("capped")
+    return {name: label for name, label in names.items() if name in dataset and name not in idle}
+
+
+def _limit_energies(ax: Any, dataset: xr.Dataset) -> None:
+    """Where the first tenth of the frames (at least the start) takes most of the axis, show what the others need."""
+    ax.set_xlabel("")
+    lines = np.stack([np.asarray(line.get_ydata(), float) for line in ax.lines])
+    skipped = -(-lines.shape[1] // 10)
+    whole, later = (values[np.isfinite(values)] for values in (lines, lines[:, skipped:]))
+    if later.size and np.ptp(whole) > 5 * np.ptp(later) > 0:
+        margin = 0.15 * np.ptp(later)
+        ax.set_ylim(later.min() - margin, later.max() + margin)
+        ax.set_ylabel(f"$H_N$\n(axis from step {int(dataset.step[skipped])})")
+
+
+def _panel(ax: Any, dataset: xr.Dataset, names: dict[str, str], log: bool, sampler: dict[str, Any]) -> None:
+    """Some variables against the step; a logarithmic axis leaves out what is not positive and finite."""
+    from matplotlib.ticker import MaxNLocator
+
+    for name, label in names.items():
+        values = dataset[name].astype(float)
+        band(ax, values.where((values > 0) & np.isfinite(values)) if log else values, label=label)
+    ax.set_ylabel(label.replace(" ", "\n", 1) if len(names) == 1 else "fraction")
+    if "extra_temperature" in names and isinstance(sampler.get("beta"), (int, float)):
+        ax.axhline(1 / sampler["beta"], color="black", linestyle="--", linewidth=1, label=r"$1/\beta$")
+    if log:
+        _log_axis(ax)
+    else:
+        top = max(1.0 if "coincident" in names else 0.0, ax.get_ylim()[1])
+        ax.set_ylim(-0.03 * top, top)  # a line at 0 is seen
+    if "coincident" in names:
+        ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
+def _log_axis(ax: Any) -> None:
+    """A logarithmic axis with two to eight labels: at powers of ten, over two decades at 1, 2, 5 too, in less than one evenly spaced."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    few = LogLocator(subs=(1, 2, 5), numticks=9) if high > 10 * low else MaxNLocator(4)
+    ax.yaxis.set_major_locator(LogLocator(numticks=5) if high > 100 * low else few)
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    ax.yaxis.set_minor_locator(NullLocator())
