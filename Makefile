@@ -15,7 +15,7 @@ TEST   := OMP_NUM_THREADS=1 $(PY) -m pytest
 XDIST  := $(if $(filter-out 0 1,$(WORKERS)),-n $(WORKERS) --dist loadfile,)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full teacher bench notebooks lint clean
+.PHONY: help demo test test-full teacher bench notebooks browser docs lint clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
@@ -37,6 +37,12 @@ bench: $(VENV)/.extra-bench  ## measure speed and learning; rewrites benchmarks/
 
 notebooks: $(VENV)/.extra-notebook $(VENV)/.extra-test  ## run the notebooks again and keep their outputs
 	$(PY) -m jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+
+browser: $(VENV)/.extra-browser $(VENV)/.extra-test  ## the viewer in JupyterLab in a real browser (Chromium from the path; CHROMIUM=FILE for another)
+	$(TEST) tests/browser $(ARGS)
+
+docs: $(VENV)/.extra-docs  ## the documentation as HTML, in docs/_build/html
+	$(PY) -m sphinx -W --keep-going -b html docs docs/_build/html
 
 lint: $(VENV)/.extra-lint  ## style and types
 	$(PY) -m ruff check .
