@@ -7,6 +7,20 @@ Theory enters as arrays, so that a picture can be redrawn from the Dataset and a
 from particles.plots.animation import animate
 from particles.plots.courses import plot_energies, plot_health
 from particles.plots.density import density_samples, plot_density
+from particles.plots.kernels import eigenvalues, figure_grams, plot_eigenvalues, plot_gram, plot_kernel_slices, plot_label_power
 from particles.plots.scatter import plot_particles
 
-__all__ = ["animate", "density_samples", "plot_density", "plot_energies", "plot_health", "plot_particles"]
+__all__ = [
+    "animate",
+    "density_samples",
+    "eigenvalues",
+    "figure_grams",
+    "plot_density",
+    "plot_eigenvalues",
+    "plot_energies",
+    "plot_gram",
+    "plot_health",
+    "plot_kernel_slices",
+    "plot_label_power",
+    "plot_particles",
+]
