@@ -1,0 +1,60 @@
+"""Figures of the experiments, each drawn from a saved Dataset alone.
+
+``plot_x(ds, *, ax=None)`` draws one panel and returns its Axes; ``figure_x(ds)`` arranges panels and returns a Figure. Nothing is shown,
+no global settings are touched.
+"""
+
+from experiments.plots.attention_maps import figure_attention, plot_attention
+from experiments.plots.calibration import figure_classify, plot_reliability
+from experiments.plots.coulomb import (
+    figure_coulomb,
+    figure_coulomb_accuracy,
+    figure_coulomb_cost,
+    plot_budget,
+    plot_noise,
+    plot_runtime,
+    plot_strength,
+)
+from experiments.plots.gas import figure_gas, plot_ball, plot_radial, plot_second_moment, plot_semicircle
+from experiments.plots.kernels import figure_learned_kernels, plot_gram, plot_spectrum
+from experiments.plots.learning import animate_learning, figure_learning, plot_lengths, plot_plane
+from experiments.plots.methods import METHOD_STYLES, figure_accuracy, plot_curves, plot_methods
+from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
+
+__all__ = [
+    "BLACK",
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "METHOD_STYLES",
+    "ORANGE",
+    "PINK",
+    "RED",
+    "SKY",
+    "animate_learning",
+    "figure_accuracy",
+    "figure_attention",
+    "figure_classify",
+    "figure_coulomb",
+    "figure_coulomb_accuracy",
+    "figure_coulomb_cost",
+    "figure_gas",
+    "figure_learned_kernels",
+    "figure_learning",
+    "plot_attention",
+    "plot_ball",
+    "plot_budget",
+    "plot_curves",
+    "plot_gram",
+    "plot_lengths",
+    "plot_methods",
+    "plot_noise",
+    "plot_plane",
+    "plot_radial",
+    "plot_reliability",
+    "plot_runtime",
+    "plot_second_moment",
+    "plot_semicircle",
+    "plot_spectrum",
+    "plot_strength",
+]

@@ -1,0 +1,39 @@
+"""Attention of one test sequence under each method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.plots.panels import BLACK, axes_of, panels_of
+
+
+def plot_attention(ds: xr.Dataset, task: str, method: str, *, ax: Axes | None = None) -> Axes:
+    """Attention of one test sequence, rows scaled to their largest entry, tokens in the order of their labels; lines part the labels."""
+    ax = axes_of(ax, 3.6, 3.6)
+    part = ds.sel(task=task)
+    ax.imshow(part["attention"].sel({"method": method}), vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest", aspect="auto")
+    for labels, line in ((part["query_label"], ax.axhline), (part["key_label"], ax.axvline)):
+        for border in np.flatnonzero(np.diff(labels.values)):
+            line(border + 0.5, color=BLACK, linewidth=0.7)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.set_title(f"{task}: {method}", fontsize=10, loc="left")
+    ax.set_xlabel("tokens with labels")
+    ax.set_ylabel("tokens asked for")
+    return ax
+
+
+def figure_attention(ds: xr.Dataset, methods: Sequence[str] = ("softmax", "fixed", "end to end", "align", "align, unfreeze")) -> Figure:
+    """Attention of the methods that the Dataset has, one row a task."""
+    tasks = [str(task) for task in ds["task"].values]
+    shown = [method for method in methods if method in ds["method"].values]
+    figure, axes = panels_of(len(tasks) * len(shown), 2.9 * len(shown), 3.1 * len(tasks), len(tasks))
+    for ax, (task, method) in zip(axes, [(task, method) for task in tasks for method in shown]):
+        plot_attention(ds, task, method, ax=ax)
+    figure.colorbar(axes[-1].images[0], ax=list(axes), label="weight / largest of the row", shrink=0.7, pad=0.01)
+    return figure

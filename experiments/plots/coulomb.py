@@ -1,0 +1,94 @@
+"""The Coulomb paper's synthetic benchmark: noise, repulsion, number of features, run time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import metrics
+from experiments.plots.methods import METHOD_STYLES, figure_accuracy, plot_curves
+from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, axes_of, finish, legend_beside, panels_of
+
+
+def plot_noise(ds: xr.Dataset, labels: dict[str, str], *, ax: Axes | None = None) -> Axes:
+    """Accuracy on fresh rows against the noise."""
+    return plot_curves(ds["fresh_accuracy"], "sigma", labels, unit="noise on the logit, sigma", title="accuracy on fresh rows", ax=ax)
+
+
+def plot_strength(ds: xr.Dataset, *, ax: Axes | None = None) -> Axes:
+    """Gain of a repulsion over none in the paper's dynamics, paired by seed, one line a noise."""
+    ax = axes_of(ax)
+    gains = 100 * (ds["fresh_accuracy"] - ds["fresh_accuracy"].sel({"lambda": 0.0}))
+    colours = (BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, GREY)
+    for k, sigma in enumerate(ds["sigma"].values):
+        points = gains.sel(sigma=sigma).transpose("lambda", "seed").values[1:]
+        mean, low, _ = np.transpose([metrics.mean_interval(row) for row in points])
+        x = ds["lambda"].values[1:] + 0.012 * (k - ds.sizes["sigma"] / 2)
+        bars = np.where(np.isfinite(low), mean - low, 0)
+        ax.errorbar(x, mean, bars, color=colours[k % 8], marker="o", markersize=4, linewidth=1.2, elinewidth=0.9, label=f"{sigma:g}")
+    ax.axhline(0, color=GREY, linestyle=":")
+    ax.legend(frameon=False, title="sigma", fontsize=8, title_fontsize=9, ncols=2, loc="lower right")
+    return finish(ax, "gain of the repulsion, the paper's settings", "strength lambda", "accuracy - that at 0 [points]")
+
+
+def plot_budget(ds: xr.Dataset, labels: dict[str, str], sigma: float, *, ax: Axes | None = None) -> Axes:
+    """Accuracy on fresh rows against the number of random features."""
+    title = f"fewer features, sigma = {sigma:g}"
+    ax = plot_curves(ds["fresh_accuracy"].sel(sigma=sigma), "n_features", labels, unit="random features", title=title, ax=ax)
+    ax.set_xticks(ds["n_features"].values, [str(m) for m in ds["n_features"].values])
+    ax.minorticks_off()
+    return ax
+
+
+def plot_runtime(ds: xr.Dataset, labels: dict[str, str], *, ax: Axes | None = None) -> Axes:
+    """Seconds of a fit against the number of rows."""
+    ax = axes_of(ax)
+    for name in (name for name in METHOD_STYLES if name in ds["method"].values):
+        colour, line, marker = METHOD_STYLES[name]
+        seconds = ds["seconds"].sel({"method": name})
+        ax.plot(ds["n"], seconds, color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.5, label=labels.get(name, name))
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    return finish(ax, "run time of a fit", "rows n", "CPU time [s]")
+
+
+def figure_coulomb_accuracy(noise: xr.Dataset, strength: xr.Dataset, labels: dict[str, str]) -> Figure:
+    """Noise sweep of all methods, and what the repulsion brings."""
+    figure, (left, right) = panels_of(2, 12.5, 4.2)
+    plot_noise(noise, labels, ax=left)
+    legend_beside(left)
+    plot_strength(strength, ax=right)
+    return figure
+
+
+def figure_coulomb_cost(budget: xr.Dataset, runtime: xr.Dataset, labels: dict[str, str]) -> Figure:
+    """Accuracy against the number of features, and run time against the number of rows."""
+    sigmas = budget["sigma"].values
+    figure, panels = panels_of(len(sigmas) + 1, 5.5 + 3.8 * len(sigmas), 4.2)
+    for sigma, ax in zip(sigmas, panels):
+        plot_budget(budget, labels, float(sigma), ax=ax)
+    plot_runtime(runtime, labels, ax=panels[-1])
+    legend_beside(panels[-1])
+    return figure
+
+
+def figure_coulomb(ds: xr.Dataset, labels: dict[str, str]) -> Figure:
+    """One part of the benchmark."""
+    part = json.loads(ds.attrs["config"])["part"]
+    if part == "tasks":
+        return figure_accuracy(ds, labels=labels, chance=[0.5] * ds.sizes["task"])
+    figure, (ax,) = panels_of(1, 7.5, 4.2)
+    if part == "lambda":
+        plot_strength(ds, ax=ax)
+        return figure
+    draw = {"noise": plot_noise, "runtime": plot_runtime}.get(part)
+    if draw is None:
+        plot_budget(ds, labels, float(ds["sigma"][0]), ax=ax)
+    else:
+        draw(ds, labels, ax=ax)
+    legend_beside(ax)
+    return figure

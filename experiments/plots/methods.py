@@ -1,0 +1,87 @@
+"""Methods against each other: a row of dots a method, a line of means a method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import metrics
+from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, axes_of, finish, panels_of
+
+METHOD_STYLES = {  # colour, line, marker
+    "bayes": (GREY, ":", ""),
+    "logistic": (GREY, "--", ""),
+    "svm": (SKY, "--", "s"),
+    "svm tuned": (SKY, "-", "s"),
+    "mkl": (PINK, "-", "D"),
+    "rff": (GREEN, "--", "^"),
+    "rff tuned": (GREEN, "-", "^"),
+    "importance": (ORANGE, "-", "v"),
+    "paper": (BLACK, "-", "o"),
+    "paper, no repulsion": (BLACK, "--", "o"),
+    "particles": (RED, "-", "o"),
+}
+
+
+def plot_methods(
+    values: xr.DataArray,
+    *,
+    ax: Axes | None = None,
+    labels: dict[str, str] | None = None,
+    title: str = "",
+    unit: str = "accuracy [%]",
+    scale: float = 100.0,
+    chance: float | None = None,
+) -> Axes:
+    """One row a method: a small dot for each seed, a bar at the mean.  values (method, seed); chance in the values' unit."""
+    ax = axes_of(ax)
+    names = [str(name) for name in values["method"].values]
+    for row, name in enumerate(names):
+        points = scale * values.sel({"method": name}).values
+        points = points[np.isfinite(points)]
+        ax.plot(points, np.full(len(points), row), "o", color=SKY, markersize=5, zorder=2)
+        if len(points):
+            ax.plot([points.mean()] * 2, [row - 0.32, row + 0.32], color=BLUE, linewidth=2.5, zorder=3)
+    if chance is not None:
+        ax.axvline(scale * chance, color=GREY, linestyle=":", zorder=1)
+        ax.text(scale * chance, len(names) - 0.45, " chance", color="#555555", fontsize=8, va="center")
+    ax.set_yticks(range(len(names)), [(labels or {}).get(name, name) for name in names])
+    ax.set_ylim(len(names) - 0.3, -0.6)
+    ax.grid(axis="x", color="#e5e5e5")
+    ax.set_axisbelow(True)
+    return finish(ax, title, unit, "")
+
+
+def figure_accuracy(
+    ds: xr.Dataset, *, labels: dict[str, str] | None = None, chance: Sequence[float] | None = None, title: str = "{task}"
+) -> Figure:
+    """Accuracy of every method and seed, one panel a task."""
+    tasks = [str(task) for task in ds["task"].values]
+    figure, axes = panels_of(len(tasks), 1.5 + 4.6 * len(tasks), 1.2 + 0.36 * ds.sizes["method"])
+    for k, (task, ax) in enumerate(zip(tasks, axes)):
+        plot_methods(
+            ds["accuracy"].sel(task=task), ax=ax, labels=labels, title=title.format(task=task), chance=None if chance is None else chance[k]
+        )
+        if k:
+            ax.set_yticklabels([])
+    return figure
+
+
+def plot_curves(values: xr.DataArray, along: str, labels: dict[str, str], *, unit: str, title: str, ax: Axes | None = None) -> Axes:
+    """One line a method, its mean over seeds in percent with Student's 95 % interval as a band.  values (method, along, seed)."""
+    ax = axes_of(ax)
+    x = values[along].values
+    for name, (colour, line, marker) in METHOD_STYLES.items():
+        if name not in values["method"].values:
+            continue
+        points = 100 * values.sel({"method": name}).transpose(along, "seed").values
+        mean, low, high = np.transpose([metrics.mean_interval(row) for row in points])
+        ax.plot(x, mean, color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.5, label=labels.get(name, name))
+        if np.isfinite(high).all():
+            ax.fill_between(x, low, high, color=colour, alpha=0.10, linewidth=0)
+    ax.set_xscale("log")
+    return finish(ax, title, unit, "accuracy [%]")
