@@ -20,6 +20,7 @@ from experiments.plots.kernels import figure_learned_kernels, plot_gram, plot_sp
 from experiments.plots.learning import animate_learning, figure_learning, plot_lengths, plot_plane
 from experiments.plots.methods import METHOD_STYLES, figure_accuracy, plot_curves, plot_methods
 from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
+from experiments.plots.sweeps import figure_sweep, plot_sweep, plot_sweep_map, plot_sweep_rows, sweep_differences, sweep_means
 
 __all__ = [
     "BLACK",
@@ -41,6 +42,7 @@ __all__ = [
     "figure_gas",
     "figure_learned_kernels",
     "figure_learning",
+    "figure_sweep",
     "plot_attention",
     "plot_ball",
     "plot_budget",
@@ -57,4 +59,9 @@ __all__ = [
     "plot_semicircle",
     "plot_spectrum",
     "plot_strength",
+    "plot_sweep",
+    "plot_sweep_map",
+    "plot_sweep_rows",
+    "sweep_differences",
+    "sweep_means",
 ]
