@@ -1,0 +1,302 @@
+// The page: controls, keys, and the loop that draws what changed.
+
+const RATES = [5, 10, 20, 30, 60];
+
+/** A labelled list of choices. */
+function choice(text, options, chosen, onChange) {
+  const select = make("select", { "aria-label": text, title: text });
+  for (const [value, name] of options) select.append(make("option", { value }, name));
+  select.value = chosen;
+  select.addEventListener("change", () => onChange(select.value));
+  return { select, box: make("label", { class: "kg-choice" }, make("span", {}, text), select) };
+}
+
+function button(text, title, onClick) {
+  const element = make("button", { type: "button", title, "aria-label": title, class: "kg-button" }, text);
+  element.addEventListener("click", onClick);
+  return element;
+}
+
+/** Limits of a colour over the rows that are there, without the outermost 1 in 100 on either side. */
+function colourLimits(table) {
+  const rows = table.filter(Boolean);
+  const stride = Math.max(1, Math.floor((rows.length * (rows[0]?.length ?? 0)) / 20000));
+  const sample = [];
+  let at = 0;
+  for (const row of rows) {
+    for (; at < row.length; at += stride) if (Number.isFinite(row[at])) sample.push(row[at]);
+    at -= row.length;
+  }
+  if (!sample.length) return null;
+  const sorted = Float32Array.from(sample).sort();
+  const [low, high] = [0.01, 0.99].map((part) => sorted[Math.round(part * (sorted.length - 1))]);
+  return high > low ? [low, high] : [low - 0.5, low + 0.5];
+}
+
+class Page {
+  constructor(model, store, clock, el) {
+    Object.assign(this, { model, store, clock, el });
+    this.scene = new Scene();
+    this.first = new DensityPanel("Density of the particles");
+    this.second = store.run.gram ? new EigenvaluePanel() : new DensityPanel("Marginal spectral density: density of one coordinate");
+    this.energy = new EnergyPanel((step, rest) => this.jumpToStep(step, rest));
+    this.palette = new Uint8Array(model.get("palette").buffer.slice(model.get("palette").byteOffset));
+    this.refresh = () => this.request();
+    this.rebuild = () => this.onRun();
+    this.retheme = () => {
+      this.theme = undefined;
+      this.request();
+    };
+    this.build();
+    this.listen();
+  }
+
+  build() {
+    const { run } = this.store;
+    this.known = run.colours?.join() + run.steps?.length;
+    this.el.replaceChildren();
+    this.root = make("div", { class: "kg-viewer", tabindex: "0", role: "group", "aria-label": "Viewer of a particle run" });
+    this.root.dataset.lmSuppressShortcuts = "true"; // keys are ours while the focus is here
+    this.root.style.setProperty("--kg-height", `${this.model.get("height")}px`);
+    this.status = make("div", { class: "kg-status", role: "status" });
+    const panels = make("div", { class: "kg-panels" }, this.first.element, this.second.element, this.energy.element);
+    const scene = make("div", { class: "kg-stage" }, this.scene.element);
+    this.root.append(this.player(), make("div", { class: "kg-pictures" }, scene, panels), this.choices(), this.status);
+    this.el.append(this.root);
+    this.pointers();
+  }
+
+  player() {
+    this.playButton = button("▶", "Play (space)", () => this.clock.toggle());
+    this.slider = make("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Frame", class: "kg-slider" });
+    this.slider.addEventListener("input", () => this.clock.jump(Number(this.slider.value), false));
+    this.slider.addEventListener("change", () => this.model.save_changes());
+    this.step = make("span", { class: "kg-step" });
+    const rates = RATES.map((rate) => [rate, `${rate} frames/s`]);
+    const speed = choice("Playing speed", rates, this.clock.rate, (rate) => this.clock.setRate(Number(rate)));
+    this.stop = button("■ Stop", "Stop the run at its next saved frame", () => {
+      this.model.set("stopped", true);
+      this.model.save_changes();
+      this.request();
+    });
+    this.stop.classList.add("kg-stop");
+    return make("div", { class: "kg-row" }, this.playButton, this.slider, this.step, speed.select, this.stop);
+  }
+
+  choices() {
+    const { run } = this.store;
+    const set = (name) => (value) => {
+      this.model.set(name, name === "chain" ? Number(value) : value);
+      this.model.save_changes();
+    };
+    this.selects = {};
+    const add = (name, text, options) => {
+      const { select, box } = choice(text, options, this.model.get(name), set(name));
+      this.selects[name] = select;
+      return box;
+    };
+    const densities = (run.densities ?? []).map((name) => [name, quantity(name)]);
+    const row = make("div", { class: "kg-row" }, add("colour", "Colour", (run.colours ?? []).map((name) => [name, name])));
+    if (run.chains?.length > 1) row.append(add("chain", "Chain", run.chains.map((name, i) => [i, name])));
+    if (run.dims?.length > 1) row.append(this.axesChoice(run.dims));
+    row.append(add("density", "Density", densities));
+    if (!run.gram) row.append(add("marginal", "Spectrum", densities.slice(1)));
+    const zoom = [["−", "Zoom out (-)", 1 / 1.25], ["+", "Zoom in (+)", 1.25]].map(([text, title, factor]) =>
+      button(text, title, () => this.look(() => this.scene.zoomBy(factor))),
+    );
+    row.append(make("span", { class: "kg-zoom" }, ...zoom, button("⌂", "Reset the view (0)", () => this.look(() => this.scene.home()))));
+    return row;
+  }
+
+  axesChoice(dims) {
+    const pairs = dims.length === 3 ? [[0, 1, 2], [0, 1], [0, 2], [1, 2]] : [[0, 1]];
+    const name = (axes) => (axes.length === 3 ? "3-D" : axes.map((axis) => coordinate(dims[axis])).join(", "));
+    this.scene.axes = pairs.find((axes) => axes.join() === this.scene.axes.join()) ?? pairs[0];
+    const { box, select } = choice("Axes", pairs.map((axes) => [axes.join(), name(axes)]), this.scene.axes.join(), (value) =>
+      this.look(() => {
+        this.scene.home();
+        this.scene.axes = value.split(",").map(Number);
+      }),
+    );
+    select.disabled = pairs.length < 2;
+    return box;
+  }
+
+  /** Change how the particles are looked at, and draw them. */
+  look(change) {
+    change();
+    this.request();
+  }
+
+  pointers() {
+    const { element } = this.scene;
+    element.addEventListener("pointerdown", (event) => element.setPointerCapture(event.pointerId));
+    element.addEventListener("pointermove", (event) => {
+      if (event.buttons & 1) this.look(() => this.scene.drag(event.movementX, event.movementY));
+    });
+    element.addEventListener("wheel", (event) => {
+      if (!this.root.contains(document.activeElement)) return; // the notebook scrolls until the viewer is clicked
+      event.preventDefault();
+      this.look(() => this.scene.zoomBy(Math.exp(-event.deltaY / 400)));
+    }, { passive: false });
+    this.root.addEventListener("pointerdown", (event) => {
+      if (event.target.tagName === "CANVAS") this.root.focus({ preventScroll: true });
+    });
+    this.root.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  key(event) {
+    if (event.target.tagName === "SELECT" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === " " && event.target.tagName === "BUTTON") return;
+    const turn = (dx, dy) => () => this.look(() => this.scene.drag(dx, dy));
+    const arrows = { ArrowLeft: turn(-15, 0), ArrowRight: turn(15, 0), ArrowUp: turn(0, -15), ArrowDown: turn(0, 15) };
+    const zoom = (factor) => () => this.look(() => this.scene.zoomBy(factor));
+    const keys = {
+      " ": () => this.clock.toggle(), ArrowLeft: () => this.clock.jump(this.clock.frame - 1),
+      ArrowRight: () => this.clock.jump(this.clock.frame + 1), Home: () => this.clock.jump(0),
+      End: () => this.clock.jump(this.store.nFrames - 1), "+": zoom(1.25), "-": zoom(0.8), 0: () => this.look(() => this.scene.home()),
+    };
+    const act = event.shiftKey && arrows[event.key] ? arrows[event.key] : keys[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  }
+
+  jumpToStep(step, rest) {
+    const { steps } = this.store.run;
+    let best = 0;
+    for (let i = 1; i < steps.length; i++) if (Math.abs(steps[i] - step) < Math.abs(steps[best] - step)) best = i;
+    this.clock.jump(best, rest);
+  }
+
+  listen() {
+    this.events = ["frame", "chain", "colour", "density", "marginal", "stopped"].map((name) => `change:${name}`);
+    for (const name of this.events) this.model.on(name, this.refresh);
+    this.model.on("change:run", this.rebuild);
+    this.store.listeners.add(this.refresh);
+    this.sizes = new ResizeObserver(this.refresh);
+    this.sizes.observe(this.root);
+    this.themes = new MutationObserver(this.retheme);
+    for (const element of [document.documentElement, document.body]) this.themes.observe(element, { attributes: true });
+    this.preference = matchMedia("(prefers-color-scheme: dark)");
+    this.preference.addEventListener("change", this.retheme);
+    this.request();
+  }
+
+  dispose() {
+    for (const name of this.events) this.model.off(name, this.refresh);
+    this.model.off("change:run", this.rebuild);
+    this.store.listeners.delete(this.refresh);
+    this.sizes.disconnect();
+    this.themes.disconnect();
+    this.preference.removeEventListener("change", this.retheme);
+    cancelAnimationFrame(this.waiting);
+    this.waiting = undefined;
+    this.gone = true;
+    this.el.replaceChildren();
+  }
+
+  /** A run's first frame brings the controls; later ones are only drawn. */
+  onRun() {
+    const had = this.el.querySelector("option") !== null;
+    if (!had && this.store.nFrames) {
+      if (this.store.run.gram && !(this.second instanceof EigenvaluePanel)) this.second = new EigenvaluePanel();
+      this.sizes.disconnect();
+      this.build();
+      this.sizes.observe(this.root);
+      this.theme = undefined;
+    }
+    this.request();
+  }
+
+  request() {
+    if (this.gone) return;
+    this.waiting ??= requestAnimationFrame(() => {
+      this.waiting = undefined;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const { model, store, clock } = this;
+    if (!this.root.isConnected) return;
+    if (!store.nFrames) {
+      this.status.textContent = "Waiting for the first frame of the run.";
+      return;
+    }
+    this.theme ??= themeOf(this.root);
+    const [chain, frame, colour] = [model.get("chain"), Math.min(clock.frame, store.nFrames - 1), model.get("colour")];
+    const positions = store.row("positions", chain, frame);
+    const shown = positions ?? store.nearest("positions", chain, frame);
+    const values = colour === "none" ? undefined : store.row(`colour:${colour}`, chain, frame);
+    const limits = values && this.limitsOf(colour, chain);
+    const missing = this.scene.draw(store.run, shown, values, limits, this.theme, this.palette, colour);
+    this.first.draw(store, model.get("density"), chain, frame, this.theme);
+    if (store.run.gram) this.second.draw(store, chain, frame, this.theme);
+    else this.second.draw(store, model.get("marginal"), chain, frame, this.theme);
+    this.energy.draw(model, chain, frame, this.theme);
+    this.controls(frame, positions, missing);
+  }
+
+  /** Limits of a colour, reckoned again when rows have come. */
+  limitsOf(colour, chain) {
+    const table = this.store.table(`colour:${colour}`, chain);
+    const { arrivals } = this.store;
+    if (this.coloured?.table !== table || this.coloured.arrivals !== arrivals) {
+      this.coloured = { table, arrivals, limits: colourLimits(table) };
+    }
+    return this.coloured.limits;
+  }
+
+  controls(frame, positions, missing) {
+    const { model, store, clock } = this;
+    const { run } = store;
+    this.slider.max = store.nFrames - 1;
+    this.slider.value = frame;
+    this.slider.disabled = store.nFrames < 2;
+    this.playButton.disabled = store.nFrames < 2;
+    this.slider.setAttribute("aria-valuetext", `step ${run.steps[frame]}`);
+    this.step.textContent = `step ${run.steps[frame].toLocaleString("en")}`;
+    const [sign, title] = clock.playing ? ["❚❚", "Pause (space)"] : ["▶", "Play (space)"];
+    if (this.playButton.textContent !== sign) {
+      this.playButton.textContent = sign;
+      this.playButton.title = title;
+      this.playButton.setAttribute("aria-label", title);
+    }
+    for (const [name, select] of Object.entries(this.selects)) select.value = model.get(name);
+    this.stop.hidden = !run.live;
+    this.stop.disabled = Boolean(model.get("stopped"));
+    const notes = [run.caption];
+    if (missing) notes.push(`${missing} particles of this frame are not finite and not drawn.`);
+    if (!positions) notes.push("The positions of this frame have not come from the kernel: the nearest frame there is, is drawn.");
+    if (store.error) notes.push(`The kernel answered: ${store.error}`);
+    const text = notes.join(" ");
+    if (this.status.textContent !== text) this.status.textContent = text;
+  }
+}
+
+export default () => {
+  let store;
+  let clock;
+  let views = 0;
+  return {
+    initialize({ model }) {
+      store = new Store(model);
+      clock = new Clock(model, store);
+      return () => {
+        store.dispose();
+        clock.dispose();
+      };
+    },
+    render({ model, el }) {
+      const page = new Page(model, store, clock, el);
+      views += 1;
+      return () => {
+        page.dispose();
+        views -= 1;
+        if (!views && clock.playing) clock.pause();
+      };
+    },
+  };
+};
