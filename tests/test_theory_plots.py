@@ -441,6 +441,16 @@ def test_gram_spectrum_splits_atom_and_density(figures):
     assert plots.draw(figures["nonlinear gram"]).get_yscale() == "log"
 
 
+def test_the_edges_of_the_law_of_a_gram_spectrum_are_drawn(figures):
+    low, high = MarchenkoPastur(2.0).edges
+    np.testing.assert_allclose(figures["gram"]["law_edge"], [low, high])
+    ax = plots.draw(figures["gram"])
+    upright = [line.get_xdata() for line in ax.lines if line.get_linestyle() == ":" and len(line.get_xdata())]
+    np.testing.assert_allclose(upright, [[low, low], [high, high]])
+    assert f"edge of the law: {low:.3g} and {high:.3g}" in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert figures["nonlinear gram"].sizes["end"] == 1
+
+
 def test_alignment_interpolates_within_equal_eigenvalues(figures):
     x = np.linspace(-1.3, 1.3, 41)
     curve = figures["alignment"]["measured"].sel(series="identity")
@@ -464,6 +474,36 @@ def test_flow_figures(flow_dataset):
     assert np.abs(figure.axes[1].lines[1].get_ydata()).max() < 0.01
     with pytest.raises(ValueError, match="at least two times"):
         plots.plot_flow(flow_dataset.isel(time=[0]))
+
+
+def test_particles_stand_beside_the_solution_on_one_scale(flow_dataset):
+    left, right, _ = plots.plot_flow_beside(flow_dataset).axes
+    seen, solved = left.collections[0], right.collections[0]
+    np.testing.assert_array_equal(seen.get_array(), flow_dataset["particles"].values.T)
+    np.testing.assert_array_equal(solved.get_array(), flow_dataset["density"].values.T)
+    top = float(max(flow_dataset["particles"].max(), flow_dataset["density"].max()))
+    assert seen.get_clim() == solved.get_clim() == (0, top)
+    assert left.get_ylim() == right.get_ylim()
+    _, given = plt.subplots(1, 2)
+    assert plots.plot_flow_beside(flow_dataset, ax=given) is given[0].figure
+    with pytest.raises(ValueError, match="dataset must be a flow with particles"):
+        plots.plot_flow_beside(flow_dataset.drop_vars("particles"))
+    with pytest.raises(ValueError, match="at least two times, got 1"):
+        plots.plot_flow_beside(flow_dataset.isel(time=[0]))
+    with pytest.raises(ValueError, match="ax must be 2 Axes"):
+        plots.plot_flow_beside(flow_dataset, ax=given[:1])
+
+
+def test_one_particle_has_a_density_and_no_error():
+    field = MeanField(lambda x: x**2 / 2, None, 2.0, GRID)
+    record = field.flow(field.gibbs(field.external), [0.1, 0.2])
+    found = field_plots.flow(field, record, particles=np.zeros((2, 1, 1, 1)), bins=5)
+    np.testing.assert_allclose(found["particles"].max("bin"), 5 / 8)
+    assert np.isnan(found["particles_error"]).all()
+    for draw in (plots.plot_flow_beside, plots.plot_snapshots):
+        _figure(draw(found)).canvas.draw()
+    with pytest.raises(ValueError, match="particles"):
+        field_plots.flow(field, record, particles=np.full((2, 1, 1, 1), np.nan))
 
 
 @pytest.mark.parametrize("name", ["plane", "disc"])

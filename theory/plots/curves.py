@@ -223,13 +223,15 @@ def gram_spectrum(
 ) -> xr.Dataset:
     """Eigenvalues (matrix, n) or (n,) beside `MarchenkoPastur` or `PenningtonWorah`; those that are zero are the atom.
 
-    Densities have mass 1 - atom; eigenvalues beyond 1.15 times the law's upper edge (a mean of the features adds one) are left out.
+    Densities have mass 1 - atom; eigenvalues beyond 1.15 times the law's upper edge (a mean of the features adds one) are left out. The
+    ends of the law are in `law_edge`.
     """
     values = np.atleast_2d(finite(eigenvalues, "eigenvalues"))
     if values.ndim != 2 or not values.size or values.max() <= 0:
         raise ValueError(f"eigenvalues must be (matrix, n), some positive, got shape {values.shape}")
     instance(law, (MarchenkoPastur, PenningtonWorah), "law")
-    edge = float(law.edges[1] if isinstance(law, MarchenkoPastur) else law.edge)
+    ends = law.edges if isinstance(law, MarchenkoPastur) else (law.edge,)
+    edge = float(ends[-1])
     edges = np.linspace(0.0, 1.15 * edge, count(bins, "bins") + 1)
     zero = values <= ZERO * values.max()
     filled = [np.histogram(row[~none], edges)[0] / row.size / np.diff(edges) for row, none in zip(values, zero)]
@@ -238,7 +240,8 @@ def gram_spectrum(
     atom = Atom(0.0, float(share), float(error), law.atom)
     name = re.sub("(?<=[a-z])(?=[A-Z])", "-", type(law).__name__)
     names: dict[str, Any] = {"label": name, "scale": scale, "x_name": "eigenvalue", "y_name": "spectral density"}
-    return histogram(edges, mean_error(np.array(filled)), grid, law.density(grid), atom=atom, **names)
+    found = histogram(edges, mean_error(np.array(filled)), grid, law.density(grid), atom=atom, **names)
+    return found.assign(law_edge=("end", np.array(ends, dtype=float), named("edge of the law")))
 
 
 def alignment(found: Mapping[str, LabelAlignment]) -> xr.Dataset:

@@ -34,6 +34,7 @@ __all__ = [
     "plot_density_map",
     "plot_dissipation",
     "plot_flow",
+    "plot_flow_beside",
     "plot_snapshots",
     "plot_states",
     "states",
@@ -128,17 +129,31 @@ def density_map(field: MeanField, rho: ArrayLike, *, particles: ArrayLike | None
 def plot_flow(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """The density in space and time, times as cells around those saved; needs two of them, and no plane."""
     _require_line(dataset)
-    time, edges = dataset["time"].values, dataset["edge"].values
-    if len(time) < 2:
-        raise ValueError(f"dataset must hold at least two times, got {len(time)}")
+    _require_times(dataset)
     ax = axes(ax)
-    middle = (time[1:] + time[:-1]) / 2
-    picture = ax.pcolormesh(
-        np.concatenate([time[:1], middle, time[-1:]]), edges, dataset["density"].values.T, cmap="viridis", rasterized=True
-    )
+    picture = _space_time(ax, dataset, "density", "edge", float(dataset["density"].max()))
     ax.figure.colorbar(picture, ax=ax, label=label(dataset["density"]))
-    ax.set(xlabel=label(dataset["time"]), ylabel=label(dataset["edge"]))
     return ax
+
+
+def plot_flow_beside(dataset: xr.Dataset, *, ax: Sequence[Axes] | None = None) -> Figure:
+    """The particles' density in space and time beside the solution, on the same axes and the same scale of colours.
+
+    ValueError if the Dataset was made without particles, holds fewer than two times, or is in the plane.
+    """
+    _require_line(dataset)
+    if "particles" not in dataset:
+        raise ValueError("dataset must be a flow with particles: theory.plots.flow(field, record, particles=...)")
+    _require_times(dataset)
+    left, right = panels(2, ax, size=(8.5, 3.4))
+    top = float(max(dataset["particles"].max(), dataset["density"].max()))
+    _space_time(left, dataset, "particles", "bin_edge", top)
+    picture = _space_time(right, dataset, "density", "edge", top)
+    left.set_title("particles", fontsize="medium")
+    right.set(title="solution", ylim=left.get_ylim(), ylabel="")
+    right.title.set_fontsize("medium")
+    right.figure.colorbar(picture, ax=[left, right], label=label(dataset["density"]))
+    return right.figure
 
 
 def plot_snapshots(dataset: xr.Dataset, *, number: int = 4, ax: Axes | None = None) -> Axes:
@@ -225,6 +240,20 @@ def plot_density_map(dataset: xr.Dataset, *, ax: Sequence[Axes] | None = None) -
         panel.set(xlabel=label(dataset["x"]), ylabel=label(dataset["y"]), aspect="equal")
         panel.set(xlim=(x.min(), x.max()), ylim=(y.min(), y.max()))
     return found[0].figure
+
+
+def _space_time(ax: Any, dataset: xr.Dataset, name: str, edge: str, top: float) -> Any:
+    """A density in cells of space and time, from 0 to `top` in colours."""
+    time, edges = dataset["time"].values, dataset[edge].values
+    cells = np.concatenate([time[:1], (time[1:] + time[:-1]) / 2, time[-1:]])
+    picture = ax.pcolormesh(cells, edges, dataset[name].values.T, cmap="viridis", vmin=0, vmax=top, rasterized=True)
+    ax.set(xlabel=label(dataset["time"]), ylabel=label(dataset["edge"]))
+    return picture
+
+
+def _require_times(dataset: xr.Dataset) -> None:
+    if dataset.sizes["time"] < 2:
+        raise ValueError(f"dataset must hold at least two times, got {dataset.sizes['time']}")
 
 
 def _radial(field: MeanField) -> bool:

@@ -16,7 +16,15 @@ from numpy.typing import ArrayLike
 from theory.arrays import finite
 from theory.plots import curves
 from theory.plots.configurations import plot_configuration
-from theory.plots.field_plots import plot_bifurcation, plot_density_map, plot_dissipation, plot_flow, plot_snapshots, plot_states
+from theory.plots.field_plots import (
+    plot_bifurcation,
+    plot_density_map,
+    plot_dissipation,
+    plot_flow,
+    plot_flow_beside,
+    plot_snapshots,
+    plot_states,
+)
 from theory.plots.inputs import is_table, of_check, recorded
 from theory.plots.panels import BAD, COLOURS, GOOD, axes, legend, plot_compared, plot_histogram
 from theory.report.checks import ESS_LIMIT
@@ -37,6 +45,7 @@ __all__ = [
     "plot_dissipation",
     "plot_energy",
     "plot_flow",
+    "plot_flow_beside",
     "plot_free_energy",
     "plot_histogram",
     "plot_mixing",
@@ -165,7 +174,7 @@ def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.axhspan(R_HAT_LIMIT, 2 * top, color=BAD, alpha=0.15, lw=0)
     ax.axvspan(left / 2, ESS_LIMIT, color="black", alpha=0.1, lw=0)
     ax.text(0.98, R_HAT_LIMIT, "not mixed", va="bottom", ha="right", transform=ax.get_yaxis_transform())
-    ax.text(ESS_LIMIT, 0.02, "rough errors ", va="bottom", ha="right", rotation=90, transform=ax.get_xaxis_transform())
+    ax.text(0.02, 0.98, "rough errors", va="top", transform=ax.transAxes)
     if not known:
         ax.text(0.5, 0.5, "nothing whose R-hat is a number", ha="center", transform=ax.transAxes)
     ax.set(xscale="log", xlim=(left, right), ylim=(min(0.99, r_hat.min(initial=1.0) - 0.005), top))

@@ -89,6 +89,11 @@ def plot_histogram(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     bottom = max(law[law > 0].min(initial=top / 1000) / 2, top / 10_000) if dataset.attrs["scale"] == "semilogy" else 0.0
     ax.set(xlabel=label(dataset["edge"]), ylabel=label(dataset["measured"]), yscale=SCALES[dataset.attrs["scale"]][1])
     ax.set_ylim(bottom, 1.08 * top or 1.0)
+    for place in dataset["law_edge"].values if "law_edge" in dataset else ():
+        ax.axvline(place, color=BAD, ls=":", lw=1.3)
+    if "law_edge" in dataset:
+        places = " and ".join(f"{place:.3g}" for place in dataset["law_edge"].values)
+        ax.plot([], [], color=BAD, ls=":", lw=1.3, label=f"edge of the law: {places}")
     if "atom_place" in dataset:
         _atom(ax, *(float(dataset[f"atom_{name}"]) for name in ("place", "measured", "error", "predicted")))
     legend(ax)
@@ -101,11 +106,11 @@ def _plain_ticks(ax: Axes, x: FloatArray) -> None:
 
     low, high = ax.get_ylim()
     if ax.get_yscale() == "log" and high < 100 * low:
-        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high > 10 * low else (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)))
         ax.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         ax.yaxis.set_minor_formatter("")
     if ax.get_xscale() == "log" and len(x) <= MARKS:
-        ax.set_xticks(x, [f"{value:g}" for value in x])
+        ax.set_xticks(x, [f"{float(f'{value:.3g}'):g}" for value in x])
         ax.xaxis.set_minor_locator(NullLocator())
 
 
@@ -152,9 +157,8 @@ def _law(ax: Axes, x: FloatArray, row: Sequence[FloatArray], k: int, name: str, 
     """A curve: of a series' colour and without a label of its own, or black."""
     y, low, high = row
     colour = "black" if series is None else COLOURS[series % len(COLOURS)]
-    ax.plot(
-        x, y, color=colour, ls=DASHES[k % len(DASHES)] if series is None else "-", lw=1.2, label=name if series is None else None, zorder=2
-    )
+    dashes = DASHES[k % len(DASHES)] if series is None else "-"
+    ax.plot(x, y, color=colour, ls=dashes, lw=1.2, label=name if series is None else None, zorder=1.9)  # below what was measured
     if np.isfinite(low).any():
         ax.fill_between(x, low, high, color=colour, alpha=0.15, lw=0, zorder=1)
 
