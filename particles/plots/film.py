@@ -137,7 +137,7 @@ def _palette(frames: list[Image.Image]) -> Image.Image:
     """An image that carries the colours which serve all frames best; white is among them, as it is most of a figure."""
     whole = Image.fromarray(np.concatenate([np.asarray(frame) for frame in frames])).quantize(N_COLOURS)
     colours = np.array(whole.getpalette()).reshape(-1, 3)
-    colours[colours.sum(1).argmax()] = 255
+    colours[(colours > 246).all(1)] = 255
     palette = Image.new("P", (1, 1))
     palette.putpalette(colours.ravel().tolist())
     return palette

@@ -12,15 +12,13 @@ import numpy as np
 
 from particles.arrays import Array, as_float, as_omega, flag, positive
 from particles.features import Feature, as_feature
-from particles.plots.panels import axes_of
+from particles.plots.panels import COLOURS, DASHES, axes_of
 from particles.targets import target_factor, to_numpy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito (2008)
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 NAMED = 12  # labels at most that are parted by lines and named beside a Gram matrix
 POINTS = 201  # of a slice
 
