@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particles.plots.panels import axes_of, band
+from particles.plots.panels import COLOURS, DASHES, NOTHING, axes_of, band, legend
+from particles.sampler import Schedule
 from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
@@ -16,57 +17,90 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FRACTIONS = {"projected": "moved back by the wall", "capped": "capped", "acceptance": "accepted"}
+TEMPERATURES = {
+    "extra_temperature": "minibatch temperature",
+    "kinetic_temperature": "kinetic temperature",
+    "configurational_temperature": "configurational temperature",
+}
 PANELS = {  # of `plot_health`, below the energy: (variables and what they are called, whether the axis is logarithmic)
     "fractions": (FRACTIONS, False),
     "gradient": ({"grad_norm": "gradient norm"}, True),
     "gap": ({"min_gap": "smallest gap"}, True),
     "coincident": ({"coincident": "coincident pairs"}, False),
     "step_size": ({"step_size": "step size"}, True),
-    "temperature": ({"extra_temperature": "minibatch temperature"}, True),
+    "temperature": (TEMPERATURES, True),
 }
 
 
 def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """H_N and its terms against the step: mean over chains, and the range of the chains as a band."""
+    """H_N and its terms against the step: mean over chains, and the range of the chains as a band.
+
+    Both have a gap where the energy of a chain is NaN or infinite, as with coincident particles; the legend says what is never finite.
+    ValueError if dataset is no trajectory, or holds no energy.
+    """
     require_trajectory(dataset)
+    if "energy" not in dataset:
+        raise ValueError(f"dataset must hold energy (chain, step), got {sorted(map(str, dataset.data_vars))}")
     ax = axes_of(ax)
     names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
-    for name in names if len(names) > 2 else ["energy"]:
-        band(ax, dataset[name], label=name.removeprefix("energy_"), linewidth=2 if name == "energy" else 1)
+    for k, name in enumerate(names if len(names) > 2 else ["energy"]):
+        style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)], "linewidth": 2 if name == "energy" else 1.2}
+        band(ax, dataset[name], label=name.removeprefix("energy_").replace("_", " "), **style)
     ax.set_xlabel("step")
     ax.set_ylabel("$H_N$")
-    ax.legend()
+    legend(ax)
     return ax
 
 
 def plot_health(dataset: xr.Dataset) -> Figure:
     """A new figure of all that a run records of itself, on one time axis: energy by term, fractions of steps moved back by the wall,
-    capped or accepted, gradient norm, smallest gap, step size, temperature added by minibatches beside 1 / beta; those that exist, the
-    capped steps if the sampler has a cap, and the coincident pairs if there ever were any.
+    capped or accepted, gradient norm, smallest gap, step size, temperatures; those that exist, the capped steps if the sampler has a
+    cap, and the coincident pairs if there ever were any.
 
-    Lines are means over chains, bands the range of the chains. Steps that tuned the sampler are grey. The energy's axis may leave out
-    the first tenth of the frames, where the start is far off; its label says so. How to read it: energies that still drift have not
-    equilibrated; a cap that acts, an acceptance near 0 or 1, an added temperature not far below 1 / beta, or coincident pairs say that
-    the law sampled is not the one asked for.
+    Temperatures are that added by minibatches, kinetic_temperature and configurational_temperature (chain, step) if the dataset was
+    given them, and 1 / beta beside them, or alone where a schedule changes it.
+
+    Lines are means over chains, bands the range of the chains, with gaps where a chain has no finite value, on a logarithmic axis no
+    positive one. Steps that tuned the sampler are grey. The energy's axis may leave out the first tenth of the frames, where the start
+    is far off; its label says so. How to read it: energies that still drift have not equilibrated; a cap that acts, an acceptance near
+    0 or 1, an added temperature not far below 1 / beta, or coincident pairs say that the law sampled is not the one asked for.
+
+    ValueError if dataset is no trajectory, or holds no energy.
     """
     import matplotlib.pyplot as plt
 
     require_trajectory(dataset)
     sampler = json.loads(dataset.attrs.get("sampler", "{}"))
-    panels = [(shown, log) for names, log in PANELS.values() if (shown := _shown(dataset, names, sampler))]
+    panels = [(_shown(dataset, names, sampler), log) for names, log in PANELS.values() if _says(dataset, names, sampler)]
     figure, axes = plt.subplots(1 + len(panels), sharex=True, figsize=(7, 2.4 + 1.3 * len(panels)), layout="constrained", squeeze=False)
     _limit_energies(plot_energies(dataset, ax=axes[0, 0]), dataset)
     for ax, (names, log) in zip(axes[1:, 0], panels):
         _panel(ax, dataset, names, log, sampler)
-    tune = sampler.get("tune", 0)
     for ax in axes[:, 0]:
-        if tune:
-            ax.axvspan(dataset.step[0], tune, color="0.9", zorder=0, label="tuning" if ax is axes[0, 0] else None)
-        if len(ax.get_legend_handles_labels()[0]) > 1:
+        _mark_tuning(ax, dataset, sampler.get("tune", 0), named=ax is axes[0, 0])
+        labels = ax.get_legend_handles_labels()[1]
+        if len(labels) > 1 or any(label.endswith(NOTHING) for label in labels):
             ax.legend(fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+        elif ax.get_legend():
+            ax.get_legend().remove()
     axes[-1, 0].set_xlabel("step")
     figure.align_ylabels()
     return figure
+
+
+def _mark_tuning(ax: Any, dataset: xr.Dataset, tune: int, *, named: bool) -> None:
+    """The steps shown that tuned the sampler, in grey."""
+    first, last = int(dataset.step[0]), int(dataset.step[-1])
+    if tune > first:
+        ax.axvspan(first, min(tune, last), color="0.9", zorder=0, label="tuning" if named else None)
+
+
+def _temperature(beta: Any, steps: xr.DataArray) -> np.ndarray | None:
+    """1 / beta at the steps, from a sampler's description; None for beta infinite or by a function that is not known."""
+    if isinstance(beta, dict) and beta.get("name") in ("linear", "geometric"):
+        schedule = Schedule(**beta)
+        return np.array([1 / schedule(int(step)) for step in steps])
+    return np.full(len(steps), 1 / beta) if isinstance(beta, (int, float)) else None
 
 
 def _shown(dataset: xr.Dataset, names: dict[str, str], sampler: dict[str, Any]) -> dict[str, str]:
@@ -75,6 +109,12 @@ def _shown(dataset: xr.Dataset, names: dict[str, str], sampler: dict[str, Any]) 
     if sampler.get("drift_cap", 0) is None:
         idle.add("capped")
     return {name: label for name, label in names.items() if name in dataset and name not in idle}
+
+
+def _says(dataset: xr.Dataset, names: dict[str, str], sampler: dict[str, Any]) -> bool:
+    """Whether a panel has something to show: a variable, or a schedule that is known of 1 / beta."""
+    annealed = isinstance(sampler.get("beta"), dict) and _temperature(sampler["beta"], dataset.step) is not None
+    return bool(_shown(dataset, names, sampler)) or (names is TEMPERATURES and annealed)
 
 
 def _limit_energies(ax: Any, dataset: xr.Dataset) -> None:
@@ -93,12 +133,14 @@ def _panel(ax: Any, dataset: xr.Dataset, names: dict[str, str], log: bool, sampl
     """Some variables against the step; a logarithmic axis leaves out what is not positive and finite."""
     from matplotlib.ticker import MaxNLocator
 
-    for name, label in names.items():
+    for k, (name, label) in enumerate(names.items()):
         values = dataset[name].astype(float)
-        band(ax, values.where((values > 0) & np.isfinite(values)) if log else values, label=label)
-    ax.set_ylabel(label.replace(" ", "\n", 1) if len(names) == 1 else "fraction")
-    if "extra_temperature" in names and isinstance(sampler.get("beta"), (int, float)):
-        ax.axhline(1 / sampler["beta"], color="black", linestyle="--", linewidth=1, label=r"$1/\beta$")
+        style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)]}
+        band(ax, values.where(values > 0) if log else values, label=label, **style)
+    if set(names) <= set(TEMPERATURES) and (temperature := _temperature(sampler.get("beta"), dataset.step)) is not None:
+        marker = "." if dataset.sizes["step"] == 1 else ""
+        ax.plot(dataset.step, temperature, color="black", linestyle="--", linewidth=1, marker=marker, label=r"$1/\beta$")
+    ax.set_ylabel(_panel_label(names))
     if log:
         _log_axis(ax)
     else:
@@ -106,6 +148,13 @@ def _panel(ax: Any, dataset: xr.Dataset, names: dict[str, str], log: bool, sampl
         ax.set_ylim(-0.03 * top, top)  # a line at 0 is seen
     if "coincident" in names:
         ax.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
+def _panel_label(names: dict[str, str]) -> str:
+    """What the axis of a panel says."""
+    if len(names) == 1:
+        return next(iter(names.values())).replace(" ", "\n", 1)
+    return "fraction" if set(names) <= set(FRACTIONS) and names else "temperature" if names else "temperature\n$1/\\beta$"
 
 
 def _log_axis(ax: Any) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_POINTS = 5000
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+NOTHING = "(no finite value)"
 WIDTH = 60  # characters of a line of the legend
 
 
@@ -124,7 +125,7 @@ def band(ax: Any, values: xr.DataArray, **style: Any) -> None:
     finite: xr.DataArray = np.isfinite(values)  # type: ignore[assignment]
     values = values.where(finite.all("chain"))
     if not values.notnull().any():
-        style["label"] = f"{style.get('label', '')} (never finite)".lstrip()
+        style["label"] = f"{style.get('label', '')} {NOTHING}".lstrip()
     (line,) = ax.plot(values.step, values.mean("chain"), marker="." if values.sizes["step"] == 1 else "", **style)
     ax.fill_between(values.step, values.min("chain"), values.max("chain"), color=line.get_color(), alpha=0.2, linewidth=0)
 
