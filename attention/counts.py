@@ -30,14 +30,14 @@ def counts(model: Transformer | ModelConfig, time: int) -> dict[str, Count]:
 
     Parts
     -----
-    embedding : tokens, "cls" vector and learned positions. A look-up costs nothing; a tied head's product is the head's.
-    projections : queries, keys, values and output.
-    kernel : particles and the other parameters of feature maps, learned lengths and gains; products with the particles.
-    mixing : what couples tokens; scores of softmax in full, causal or not; of a kernel the matrix of scores where `kernel_attention`
-        takes it, else the sums, causal ones over chunks of CHUNK tokens; with a window also the blocks that its scores are computed in,
-        and bidirectionally two causal sums, over older and over younger keys, each with all features; SOFT with its 20 Newton steps.
-    feed_forward, norms, head : the rest.
-    total : their sum; its parameters are all parameters of the model.
+    * embedding : tokens, "cls" vector and learned positions. A look-up costs nothing; a tied head's product is the head's.
+    * projections : queries, keys, values and output.
+    * kernel : particles and the other parameters of feature maps, learned lengths and gains; products with the particles.
+    * mixing : what couples tokens; scores of softmax in full, causal or not; of a kernel the matrix of scores where `kernel_attention`
+      takes it, else the sums, causal ones over chunks of CHUNK tokens; with a window also the blocks that its scores are computed in,
+      and bidirectionally two causal sums, over older and over younger keys, each with all features; SOFT with its 20 Newton steps.
+    * feed_forward, norms, head : the rest.
+    * total : their sum; its parameters are all parameters of the model.
 
     Raises
     ------

@@ -63,6 +63,8 @@ def run_ensemble(configs: Iterable[Config], *, executor: Any = None, progress: b
     >>> base = dict(energy=Riesz(0, 1.0), domain=Ball(1.0, 2), sampler=Langevin(0.01, 5.0), n_steps=1000)
     >>> runs = run_ensemble([base | dict(omega=Ball(1.0, 2).sample(64, seed), rng=seed) for seed in range(20)])
 
+    Scripts that use processes call this under `if __name__ == "__main__":`, as always with processes that are not forked.
+
     Parameters
     ----------
     configs
@@ -90,11 +92,9 @@ def run_ensemble(configs: Iterable[Config], *, executor: Any = None, progress: b
     EnsembleError
         After all runs have ended, if some failed; also where a store's energy, domain or sampler is another.
     RuntimeError
-        In a process that is just importing its script: the call is not under the guard below.
+        In a process that is just importing its script: the call is not under the guard above.
     KeyboardInterrupt
         Runs that have not begun are cancelled; own processes get 5 seconds to write what they have. Stores stay.
-
-    Scripts that use processes call this under `if __name__ == "__main__":`, as always with processes that are not forked.
     """
     configs = [_checked(config, i) for i, config in enumerate(_as_list(configs))]
     _check_stores(configs)

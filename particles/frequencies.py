@@ -29,9 +29,9 @@ def sample_frequencies(
     law        kernel k(delta)                             frequencies
     ========== =========================================== =============================================
     "gaussian" exp(-|delta|^2 / (2 ell^2))                 N(0, scale^2 I)
-    "laplace"  exp(-|delta|_1 / ell), a product            independent Cauchy of scale `scale`
+    "laplace"  `exp(-|delta|_1 / ell)`, a product          independent Cauchy of scale `scale`
     "cauchy"   prod_j 1 / (1 + delta_j^2 / ell^2)          independent Laplace of scale `scale`
-    "matern"   Matern of the given `smoothness` nu in |delta| multivariate Student t, 2 nu degrees of freedom
+    "matern"   Matern in |delta|, of the `smoothness` nu   multivariate Student t, 2 nu degrees of freedom
     ========== =========================================== =============================================
 
     (Rahimi and Recht 2007, figure 1, for the first three; the isotropic exponential exp(-|delta| / ell) is "matern" with

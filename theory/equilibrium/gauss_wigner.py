@@ -54,7 +54,7 @@ class GaussWigner(PhaseLaw):
 
     @cached_property
     def table(self) -> TaylorTable:  # type: ignore[override]
-        """D_-c(iu)/D_-c(0), from y'' = (u^2/4 - c + 1/2) y (DLMF 12.2.2): neutral inside; y is the growing solution outside.
+        """`D_-c(iu)/D_-c(0)`, from y'' = (u^2/4 - c + 1/2) y (DLMF 12.2.2): neutral inside; y is the growing solution outside.
 
         The table ends where the density underflows, 2 sqrt(c) + 40.
         """

@@ -62,7 +62,7 @@ class Fluctuations:
         return self.field.stability(self.rho)
 
     def covariance(self, f: ArrayLike) -> FloatArray:
-        """lim N Cov of the statistics (1/N) sum f_i(x_k), (i, i), for cell averages f (i, *cells).
+        """lim N Cov of the statistics (1/N) sum f_i(x_k), (i, i), for cell averages f `(i, *cells)`.
 
         Conjugate gradients on the symmetric form, one convolution a step.
         """
@@ -71,7 +71,7 @@ class Fluctuations:
         return (covariance + covariance.T) / 2
 
     def variance(self, f: ArrayLike) -> float:
-        """lim N Var of (1/N) sum f(x_k), for cell averages f (*cells)."""
+        """lim N Var of (1/N) sum f(x_k), for cell averages f `(*cells)`."""
         return float(self.covariance(finite(f, "f")[None])[0, 0])
 
     def bias(self, f: ArrayLike) -> float:

@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     times
         The times asked for that were reached, (n,).
     rho
-        Densities at these times, (n, *shape).
+        Densities at these times, `(n, *shape)`.
     t
         Times of all steps, from 0, (step + 1,).
     free_energy, dissipation
