@@ -1,0 +1,64 @@
+"""A directive for the reference: `.. public:: module` and names; without names, all that the module makes public."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from types import ModuleType
+from typing import Any
+
+from docutils.nodes import Node
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+COLON = "\ue000"  # stands for a colon while napoleon reads
+
+
+def surface(module: ModuleType) -> list[str]:
+    """The functions and classes of `module.__all__`; where there is none, the public functions written in the module."""
+    if hasattr(module, "__all__"):
+        return [name for name in module.__all__ if callable(getattr(module, name))]
+    return [name for name, item in vars(module).items() if inspect.isfunction(item) and item.__module__ == module.__name__ and name[0] != "_"]
+
+
+def entry(module: str, path: str) -> str:
+    """The directive that documents `path`, which is `name` or `submodule.name`."""
+    *inner, name = path.split(".")
+    home = ".".join([module, *inner])
+    item = getattr(importlib.import_module(home), name)
+    return f".. {'autoclass' if isinstance(item, type) else 'autofunction'}:: {home}::{name}"
+
+
+class Public(SphinxDirective):
+    """A table of names with their first lines, then the docstring of each."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self) -> list[Node]:
+        module = importlib.import_module(self.arguments[0])
+        names = " ".join(self.content).split() or surface(module)
+        table = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names)]
+        lines = [f".. currentmodule:: {module.__name__}", "", *table, ""]
+        for name in names:
+            lines += [entry(module.__name__, name), ""]
+        return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
+
+
+def plain_words(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """In docstrings `|x|` is an absolute value and no substitution, and what precedes a colon is no type of a property."""
+    lines[:] = ["`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(line.split("`"))) for line in lines]
+    if what in ("attribute", "property"):
+        lines[:] = [line.replace(":", COLON) for line in lines]
+
+
+def colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = [line.replace(COLON, ":") for line in lines]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("public", Public)
+    app.connect("autodoc-process-docstring", plain_words, priority=400)  # before napoleon, which has 500
+    app.connect("autodoc-process-docstring", colons, priority=600)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
