@@ -12,6 +12,7 @@ DEMO = "the four experiments in one go; writes results/demo/<time>/index.html"
 EXPERIMENTS = {
     "gas": "a log gas in a quadratic trap against its exact laws",
     "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
+    "film": "one fit of a kernel followed step by step; draws learning.gif",
     "matching": "the learned kernel inside attention, on in-context matching",
     "recall": "multi-query associative recall: what sign, normaliser and learned particles of a feature map are worth",
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
@@ -114,6 +115,5 @@ def _run(arguments: Sequence[str]) -> None:
 
     print(sections.SECTIONS[name](dataset))
     folder = report.save(name, dataset)
-    for file, figure in sections.figures(name, dataset).items():
-        (folder / file).write_bytes(report.figure_bytes(figure))
+    sections.draw(name, dataset, folder)
     print(f"\nwritten to {folder}")

@@ -20,10 +20,10 @@ from typing import Any
 
 import xarray as xr
 
-from experiments import plots, report
+from experiments import report
 from experiments.data import load, named
 from experiments.report import Section
-from experiments.sections import SECTIONS, figures
+from experiments.sections import SECTIONS, draw
 from particles.arrays import count
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -170,9 +170,6 @@ def _finish(name: str, dataset: xr.Dataset, folder: Path, started: float) -> Sec
     """Store, draw and print one part."""
     report.store(dataset, folder / f"{name}.zarr")
     section = SECTIONS[name](dataset)
-    for file, figure in figures(name, dataset).items():
-        (folder / file).write_bytes(report.figure_bytes(figure))
-    if name == "film":
-        plots.animate_learning(dataset, folder / "learning.gif")
+    draw(name, dataset, folder)
     print(f"{section}\n[{time.perf_counter() - started:.0f} s]\n", flush=True)
     return section

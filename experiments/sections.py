@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ import xarray as xr
 
 from experiments import conversion_tables, coulomb_tables, kernel_claims, plots
 from experiments.metrics import paired_difference
-from experiments.report import Section, Table, signed, spread, verdict
+from experiments.report import Section, Table, figure_bytes, signed, spread, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,11 +119,18 @@ def film(ds: xr.Dataset) -> Section:
     """One fit, followed step by step."""
     first, last = (float(ds["alignment"].isel(step=index)) for index in (0, -1))
     text = (
-        "The grey field is the power spectrum of the labels in the plane of the two leading learned directions: it pulls on the "
-        "particles. Repulsion, noise and a weak trap keep the particles from falling onto one point."
+        "The blue field is the power spectrum of the labels in the plane of the two leading learned directions: it pulls on the "
+        "particles. Repulsion, noise and a weak trap keep the particles from falling onto one point. The kernel between new points is "
+        "ordered by their label and within one by direction; red is positive, blue negative."
     )
-    words = f"Alignment with the training labels rises from {first:.4f} to {last:.4f} in {int(ds['step'][-1])} steps."
-    return Section("(b) Particles and spectrum while they learn", text, [], {"learning.gif": "xor2: one frame every second step."}, [words])
+    start, end, fixed = (100 * float(value) for value in (ds["accuracy"][0], ds["accuracy"][-1], ds["fixed_accuracy"]))
+    words = [
+        f"Alignment with the training labels rises from {first:.4f} to {last:.4f} in {int(ds['step'][-1])} steps.",
+        f"Accuracy on new points: {start:.1f} % at the start, {end:.1f} % at the end, {fixed:.1f} % with fixed features of tuned width.",
+    ]
+    config = json.loads(ds.attrs["config"])
+    pictures = {"learning.gif": f"{config['task']}: a frame every {config['save_every']} steps."}
+    return Section("(b) Particles and spectrum while they learn", text, [], pictures, words)
 
 
 # ---- (c) matching ------------------------------------------------------------------------------------------------------------------------
@@ -225,6 +233,14 @@ def classify(ds: xr.Dataset) -> Section:
 def figures(name: str, ds: xr.Dataset) -> dict[str, Figure]:
     """The figures of an experiment by file name."""
     return FIGURES[name](ds)
+
+
+def draw(name: str, ds: xr.Dataset, folder: Path) -> None:
+    """Write every picture of an experiment into a folder."""
+    for file, figure in figures(name, ds).items():
+        (folder / file).write_bytes(figure_bytes(figure))
+    if name == "film":
+        plots.animate_learning(ds, folder / "learning.gif")
 
 
 def _matching_figures(ds: xr.Dataset) -> dict[str, Figure]:

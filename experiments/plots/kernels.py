@@ -6,7 +6,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.panels import BLACK, GREY, RED, axes_of, edges_of, finish, panels_of
+from experiments.plots.panels import GREY, RED, axes_of, edges_of, finish, panels_of
+from particles import plots as particle_plots
 
 
 def plot_spectrum(ds: xr.Dataset, task: str, *, along: str = "frequency", ax: Axes | None = None) -> Axes:
@@ -33,14 +34,8 @@ def plot_spectrum(ds: xr.Dataset, task: str, *, along: str = "frequency", ax: Ax
 def plot_gram(ds: xr.Dataset, task: str, stage: str, *, ax: Axes | None = None) -> Axes:
     """Gram matrix of test points ordered by their label; the lines part the labels."""
     ax = axes_of(ax, 4.2, 3.8)
-    gram, border = ds["gram"].sel(task=task, stage=stage).values, float((ds["gram_label"].sel(task=task) == 0).sum()) - 0.5
-    image = ax.imshow(gram, vmin=-1, vmax=1, cmap="RdBu_r", interpolation="nearest")
-    ax.axhline(border, color=BLACK, linewidth=0.8)
-    ax.axvline(border, color=BLACK, linewidth=0.8)
-    ax.set_xticks([border / 2, (border + len(gram)) / 2], ["label 0", "label 1"])
-    ax.set_yticks([border / 2, (border + len(gram)) / 2], ["label 0", "label 1"], rotation=90, va="center")
-    ax.tick_params(length=0)
-    ax.figure.colorbar(image, ax=ax, label="k(x, x')", shrink=0.85)
+    labels = ds["gram_label"].sel(task=task).values
+    particle_plots.plot_gram(ds["gram"].sel(task=task, stage=stage).values, labels.astype(int), limit=1.0, ax=ax)
     ax.set_title(f"{task}: kernel, {stage}", fontsize=11, loc="left")
     return ax
 
