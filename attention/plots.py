@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particles.arrays import count
+from particles.plots.panels import axes_of, legend
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -21,27 +22,30 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"  # Okabe and Ito, and a grey
 MOST_POINTS = 4000  # pairs drawn of a head
+MOST_LABELS = 6  # heads whose bars' numbers fit side by side
 LEAST_LOG = -18.0  # weights below this [nat] are drawn at it: a kernel's log weight may be anything
 
 
 def plot_attention_maps(maps: xr.Dataset, *, sequence: int = 0, head: int = 0, figure: Figure | None = None) -> list[Artist]:
     """Softmax, kernel and their difference of one sequence and head, side by side; the first two share their colours.
 
-    maps : of `attention_maps`. Padding is hatched out. Returns the three images.
+    maps : of `attention_maps`. Padding is grey. Returns the three images; ValueError for a sequence of nothing but padding.
     """
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
     _require(maps, "maps", ("softmax", "kernel", "error"))
     one = maps.isel(sequence=_index(maps, "sequence", sequence), head=_index(maps, "head", head))
+    if not np.isfinite(one.error).any():
+        raise ValueError(f"sequence must hold a token that is seen, got {sequence}, all padding")
     figure = plt.figure(figsize=(10, 3.4), layout="constrained") if figure is None else figure
-    top, worst = (float(abs(one[names]).to_dataarray().max()) for names in (["softmax", "kernel"], ["error"]))
+    top, worst = (float(abs(one[names]).to_dataarray().max()) or 1.0 for names in (["softmax", "kernel"], ["error"]))
     weights = ("PuOr", -top, top) if float(one.kernel.min()) < 0 else ("viridis", 0.0, top)
     styles = {"softmax": weights, "kernel": weights, "error": ("PuOr", -worst, worst)}
     images: list[Artist] = []
     for ax, (name, (cmap, least, most)) in zip(figure.subplots(1, 3, sharex=True, sharey=True), styles.items(), strict=True):
         ax.set_facecolor("0.85")
-        images.append(ax.imshow(one[name], cmap=cmap, vmin=least, vmax=most or 1.0, interpolation="nearest"))
+        images.append(ax.imshow(one[name], cmap=cmap, vmin=least, vmax=most, interpolation="nearest"))
         ax.set(title={"error": "kernel - softmax"}.get(name, name), xlabel="key")
         for axis in (ax.xaxis, ax.yaxis):
             axis.set_major_locator(MaxNLocator(6, integer=True))
@@ -56,27 +60,29 @@ def plot_kernel_error(errors: xr.Dataset, *, head: int = 0, ax: Axes | None = No
     """The kernel's log weights against softmax's, a dot a pair (at most 4,000), with the line where they agree.
 
     errors : of `kernel_error`. Pairs with a weight that is not positive, which has no logarithm, stand on the lower edge in another colour.
-    Returns the dots, and those without logarithm where there are some.
+    Returns the dots, and those without logarithm where there are some; ValueError if no pair is seen.
     """
     _require(errors, "errors", ("log_softmax", "log_kernel", "divergence"))
     one = errors.isel(head=_index(errors, "head", head))
     x, y = (one[name].to_numpy().ravel() for name in ("log_softmax", "log_kernel"))
     x, y = x[np.isfinite(x)], y[np.isfinite(x)]
+    if not len(x):
+        raise ValueError(f"errors must hold a pair of a query and a key that it sees, got none in head {head}")
     some = np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int)
     x, y = np.maximum(x[some], LEAST_LOG), y[some]
     none = ~np.isfinite(y)
-    ax = _axes(ax)
+    ax = axes_of(ax)
     low = float(min(x.min(), np.min(y, where=~none, initial=0.0)))
-    ax.plot([low, 0], [low, 0], color="black", linewidth=1, zorder=1)
-    artists: list[Artist] = [ax.scatter(x[~none], np.maximum(y[~none], LEAST_LOG), s=6, color=BLUE, alpha=0.4, linewidths=0)]
+    ax.plot([low, 0], [low, 0], color="black", linewidth=1, zorder=1, label="equal")
+    style: dict[str, Any] = {"s": 8, "color": BLUE, "alpha": 0.5, "linewidths": 0, "rasterized": len(x) > 1000}
+    artists: list[Artist] = [ax.scatter(x[~none], np.maximum(y[~none], LEAST_LOG), **style)]
     if none.any():
         label = f"weight not positive: {100 * none.mean():.1f} % of pairs"
         artists.append(
             ax.scatter(x[none], np.full(none.sum(), max(low, LEAST_LOG)), s=14, marker="x", color=RED, linewidths=1, label=label)
         )
-        ax.legend(fontsize="small", loc="upper left")
     ax.set(xlabel="log softmax weight [nat]", ylabel="log kernel weight [nat]")
-    ax.set_title(f"head {head}: KL {float(one.divergence):.3g} nat, total variation {float(one.total_variation):.3g}", fontsize="medium")
+    legend(ax, title=f"head {head}: KL {float(one.divergence):.3g} nat, total variation {float(one.total_variation):.3g}")
     return artists
 
 
@@ -86,12 +92,12 @@ def plot_effective_rank(ranks: xr.Dataset, *, ax: Axes | None = None) -> list[Ar
     ranks : of `effective_rank`.
     """
     _require(ranks, "ranks", ("query", "key"))
-    ax, most = _axes(ax), int(ranks.attrs["n_features"])
+    ax, most = axes_of(ax), int(ranks.attrs["n_features"])
     bars = _bars(ax, {"queries": (ranks["query"].values, BLUE), "keys": (ranks["key"].values, ORANGE)})
     ax.axhline(most, color="black", linestyle="--", linewidth=1, label=f"{most} features")
     ax.axhline(1, color=GREY, linestyle=":", linewidth=1, label="collapsed")
-    ax.set(ylabel="effective rank [features]", ylim=(0, 1.3 * most))
-    ax.legend(fontsize="small", ncols=4, loc="upper center")
+    ax.set(ylabel="effective rank [features]", ylim=(0, 1.1 * most))
+    legend(ax)
     return bars
 
 
@@ -102,7 +108,7 @@ def plot_row_entropy(entropies: xr.Dataset, *, ax: Axes | None = None) -> list[A
     Returns the boxes.
     """
     _require(entropies, "entropies", ("softmax", "largest"))
-    ax = _axes(ax)
+    ax = axes_of(ax)
     names = [name for name in ("softmax", "kernel") if name in entropies]
     share = entropies[names] / entropies.largest.where(entropies.largest > 0)
     artists: list[Artist] = []
@@ -117,8 +123,8 @@ def plot_row_entropy(entropies: xr.Dataset, *, ax: Axes | None = None) -> list[A
         drawn["boxes"][0].set_label(name)
         artists.extend(drawn["boxes"])
     ax.axhline(1, color="black", linestyle="--", linewidth=1, label="uniform")
-    ax.set(xlabel="head", ylabel="entropy / log(visible keys)", ylim=(0, 1.25), xticks=range(share.sizes["head"]))
-    ax.legend(fontsize="small", ncols=3, loc="upper center")
+    ax.set(xlabel="head", ylabel="entropy / log(visible keys)", ylim=(0, 1.05), xticks=range(share.sizes["head"]))
+    legend(ax)
     return artists
 
 
@@ -128,7 +134,7 @@ def plot_denominators(sums: xr.Dataset, *, ax: Axes | None = None) -> list[Artis
     sums : of `denominators`. Returns a line a head, named with its share of rows that are not positive.
     """
     _require(sums, "sums", ("relative", "nonpositive", "smallest"))
-    ax = _axes(ax)
+    ax = axes_of(ax)
     relative = sums.relative.transpose("head", ...).to_numpy().reshape(sums.sizes["head"], -1)
     lines: list[Artist] = []
     for head, values in enumerate(relative):
@@ -137,8 +143,8 @@ def plot_denominators(sums: xr.Dataset, *, ax: Axes | None = None) -> list[Artis
         place = 100 * (np.arange(len(values)) + 0.5) / len(values)
         lines += ax.plot(place, values, label=label, **_line(head))
     ax.axhspan(-1.05, 0, color=RED, alpha=0.15, linewidth=0)
-    ax.set(xlabel="rows, from the least [%]", ylabel=r"$\sum K\,/\,\sum |K|$", xlim=(0, 100), ylim=(-1.05, 1.05))
-    ax.legend(fontsize="small", loc="lower right")
+    ax.set(xlabel="rows, from the least [%]", ylabel=r"denominator $\sum K\,/\,\sum |K|$", xlim=(0, 100), ylim=(-1.05, 1.05))
+    legend(ax)
     return lines
 
 
@@ -172,7 +178,7 @@ def plot_alignment(result: xr.Dataset, *, layer: int = 0, head: int = 0, figure:
     for ax in axes.flat:
         ax.axvline(float(one.chosen_step), color="black", linewidth=1, linestyle=":", label="kept" if ax is axes[0, 1] else None)
     for ax in (axes[0, 0], axes[0, 1], axes[1, 1]):
-        ax.legend(fontsize="small")
+        legend(ax)
     gap = f"smallest gap at the end {float(one.min_gap[-1]):.2g}, " if "min_gap" in one else ""
     figure.suptitle(f"layer {layer}, head {head}: {gap}training - hold-out {float(one.gap):.2g}", fontsize="medium")
     return list(lines)
@@ -190,7 +196,7 @@ def plot_frequencies(result: xr.Dataset, *, layer: int = 0, head: int = 0, ax: A
     )
     if not before.size:
         raise ValueError(f"layer must be one that was aligned, got {layer}: {str(one.attention.values)!r}")
-    ax, unit = _axes(ax), float(one.unit)
+    ax, unit = axes_of(ax), float(one.unit)
     directions = np.linalg.svd(after, full_matrices=False)[2][:2]
     if len(directions) < 2:
         directions = np.vstack((directions, np.zeros_like(directions)))[:2]
@@ -202,11 +208,9 @@ def plot_frequencies(result: xr.Dataset, *, layer: int = 0, head: int = 0, ax: A
     ]
     ax.axhline(0, color="0.85", linewidth=0.8, zorder=0)
     ax.axvline(0, color="0.85", linewidth=0.8, zorder=0)
-    ax.set(
-        xlabel=r"$\omega$, first principal direction [standardised]", ylabel="second [standardised]", title=f"layer {layer}, head {head}"
-    )
+    ax.set(xlabel=r"$\omega$, first principal direction [standardised]", ylabel="second [standardised]")
     ax.set_aspect("equal", adjustable="datalim")
-    ax.legend(fontsize="small")
+    legend(ax, title=f"layer {layer}, head {head}")
     return dots
 
 
@@ -231,19 +235,10 @@ def _bars(ax: Any, groups: dict[str, tuple[np.ndarray, str]]) -> list[Artist]:
     for i, (label, (values, color)) in enumerate(groups.items()):
         places = np.arange(len(values)) + (i - (len(groups) - 1) / 2) * width
         bars = ax.bar(places, values, 0.92 * width, color=color, label=label)
-        ax.bar_label(bars, fmt="%.3g", fontsize="x-small", padding=1)
+        ax.bar_label(bars, fmt="%.3g", fontsize=8, padding=2, rotation=0 if len(values) <= MOST_LABELS else 90)
         drawn.extend(bars)
     ax.set(xlabel="head", xticks=range(len(values)))
     return drawn
-
-
-def _axes(ax: Axes | None) -> Any:
-    """The given Axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(5.5, 4), layout="constrained")[1]
 
 
 def _require(dataset: Any, name: str, variables: tuple[str, ...]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,6 +14,7 @@ from attention.feature_map import described
 from attention.landmarks import RandomLandmarks
 from attention.softmax_free import softmax_free_attention
 from particles.arrays import count
+from particles.plots.panels import COLOURS, DASHES, axes_of, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,30 +104,32 @@ def spectral_norms(
 def plot_spectral_norms(lengths: Sequence[int], norms: Mapping[str, Tensor], *, ax: Axes | None = None) -> dict[str, Line2D]:
     """One line of means an attention, on logarithmic axes, with a band from the least to the largest repeat, and a dotted slope of 1.
 
-    Returns the lines by name; `ax` is new if None. ValueError if `norms` does not have one row for each length.
+    lengths : numbers of tokens, at least one. norms : by name, each (length, repeat), as of `spectral_norms`; NaN is a gap.
+    Returns the lines by name; `ax` is new if None.
+
+    ValueError if a length is no count, there are no norms, or not one row of them for each length, or none that is finite.
     """
-    for name, values in norms.items():
-        if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != len(lengths):
-            raise ValueError(f"norms must be ({len(lengths)} lengths, repeat), got {name!r}: {described(values)}")
-    axes = _axes(ax)
-    lines, x = {}, list(lengths)
-    for name, values in norms.items():
-        values = values.detach().double().cpu()
-        (lines[name],) = axes.plot(x, values.mean(1).numpy(), "o-", markersize=4, label=name)
-        axes.fill_between(x, values.amin(1).numpy(), values.amax(1).numpy(), color=lines[name].get_color(), alpha=0.2, linewidth=0)
-    top = max(float(values.max()) for values in norms.values())
-    axes.plot(x, [top * n / x[-1] for n in x], ":", color="gray", label="proportional to tokens")
+    x = [count(length, "lengths") for length in lengths]
+    rows = {name: _rows(name, values, len(x)) for name, values in norms.items()}
+    largest = [values[np.isfinite(values)].max(initial=0.0) for values in rows.values()]
+    if not max(largest, default=0.0) > 0:
+        raise ValueError(f"norms must hold a finite positive number at one length at least, got {list(norms)} at {x}")
+    axes = axes_of(ax)
+    lines = {}
+    for k, (name, values) in enumerate(rows.items()):
+        style = {"color": COLOURS[k % 6], "marker": "osD^vP"[k % 6]}
+        (lines[name],) = axes.plot(x, values.mean(1), ls=DASHES[k % 6], markersize=4.5, label=name, **style)
+        axes.fill_between(x, values.min(1), values.max(1), color=style["color"], alpha=0.2, linewidth=0)
+    axes.plot(x, [max(largest) * n / max(x) for n in x], ":", color="gray", label="proportional to tokens")
     axes.set(xscale="log", yscale="log", xlabel="tokens", ylabel="spectral norm of the attention matrix")
     axes.set_xticks(x, [str(n) for n in x])
     axes.set_xticks([], minor=True)  # their labels would run into each other
-    axes.legend(fontsize="small")
+    legend(axes)
     return lines
 
 
-def _axes(ax: Axes | None) -> Any:
-    """The given Axes, or those of a new figure."""
-    if ax is not None:
-        return ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=(5, 4), layout="constrained")[1]
+def _rows(name: str, values: Tensor, n_lengths: int) -> np.ndarray:
+    """An attention's norms as doubles (length, repeat)."""
+    if not isinstance(values, Tensor) or values.ndim != 2 or len(values) != n_lengths or not values.numel():
+        raise ValueError(f"norms must be ({n_lengths} lengths, repeat), got {name!r}: {described(values)}")
+    return values.detach().double().cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 
@@ -40,16 +41,16 @@ def closed():
     plt.close("all")
 
 
-def heads(name: str = "softplus", n_features: int = 64, change=None, positive: bool = False):
+def heads(name: str = "softplus", n_features: int = 64, change=None, positive: bool = False, time: int = TIME, mask=None):
     generator = torch.Generator().manual_seed(0)
-    q, k = 0.7 * torch.randn(2, 2, HEADS, TIME, DIM, generator=generator, dtype=torch.float64)
+    q, k = 0.7 * torch.randn(2, 2, HEADS, time, DIM, generator=generator, dtype=torch.float64)
     phi = feature_map(name, dim=DIM, n_features=n_features, heads=HEADS, generator=generator)
     if positive:
         q, k = q.abs(), k.abs()
     if change is not None:
         with torch.no_grad():
             change(q, k, phi.omega)
-    return heads_from(q, k, phi, key_mask=MASK)
+    return heads_from(q, k, phi, key_mask=(MASK if mask is None else mask)[:, :time])
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,12 @@ def test_pairs_without_a_positive_weight_stand_apart():
     assert n_bad > 10
     assert (len(dots.get_offsets()), len(crosses.get_offsets())) == (n - n_bad, n_bad)
     assert to_hex(crosses.get_edgecolor()[0]).upper() == RED
-    assert f"{100 * n_bad / n:.1f} %" in plt.gca().get_legend().get_texts()[0].get_text()
+    legend = plt.gca().get_legend()
+    assert f"weight not positive: {100 * n_bad / n:.1f} % of pairs" in [text.get_text() for text in legend.get_texts()]
+    assert (
+        legend.get_title().get_text()
+        == f"head 1: KL {float(signed.divergence[1]):.3g} nat, total variation {float(signed.total_variation[1]):.3g}"
+    )
     assert len(plot_kernel_error(kernel_error(heads("favor")), head=0)) == 1
 
 
@@ -199,6 +205,102 @@ def test_pictures_go_where_they_are_told(aligned):
     plot_alignment(aligned, layer=1, figure=lower)
     assert len(plt.get_fignums()) == 2
     whole.draw_without_rendering()
+
+
+def test_maps_are_the_numbers_of_the_dataset():
+    maps = attention_maps(heads("favor"))
+    for image, name in zip(plot_attention_maps(maps, sequence=1, head=2), ("softmax", "kernel", "error"), strict=True):
+        np.testing.assert_array_equal(np.ma.filled(image.get_array(), np.nan), maps[name][1, 2])
+
+
+def test_lines_of_denominators_are_the_sorted_numbers():
+    sums = denominators(heads("fourier"))
+    for head, line in enumerate(plot_denominators(sums)):
+        values = sums.relative[:, head].values.ravel()
+        np.testing.assert_array_equal(line.get_ydata(), np.sort(values[np.isfinite(values)]))
+
+
+def test_bars_are_the_ranks_and_dots_the_log_weights():
+    ranks = effective_rank(heads())
+    np.testing.assert_array_equal([bar.get_height() for bar in plot_effective_rank(ranks)], [*ranks["query"].values, *ranks["key"].values])
+    errors = kernel_error(heads("favor"))
+    (dots,) = plot_kernel_error(errors, head=1)
+    pairs = [errors[name][:, 1].values.ravel() for name in ("log_softmax", "log_kernel")]
+    np.testing.assert_allclose(dots.get_offsets(), np.transpose(pairs)[np.isfinite(pairs[0])])
+
+
+PICTURES = {
+    plot_attention_maps: attention_maps,
+    plot_kernel_error: kernel_error,
+    plot_effective_rank: effective_rank,
+    plot_row_entropy: row_entropy,
+    plot_denominators: denominators,
+}
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_one_token_is_enough(draw):
+    draw(PICTURES[draw](heads("favor", time=1)))
+    plt.gcf().draw_without_rendering()
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_pictures_are_vectors(draw):
+    draw(PICTURES[draw](heads("favor")))
+    for kind in ("pdf", "svg"):
+        buffer = io.BytesIO()
+        plt.gcf().savefig(buffer, format=kind)
+        assert buffer.tell() > 5000
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_words_are_legible_and_legends_hide_nothing(draw):
+    draw(PICTURES[draw](heads("fourier")))
+    figure = plt.gcf()
+    figure.canvas.draw()
+    for ax in figure.axes:
+        assert all(text.get_fontsize() >= 8 for text in ax.findobj(plt.Text) if text.get_text())
+        if ax.get_legend() is not None:
+            assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1 - 1
+
+
+def test_a_sequence_of_padding_alone_is_named():
+    empty = heads("favor", mask=torch.stack((torch.ones(TIME, dtype=torch.bool), torch.zeros(TIME, dtype=torch.bool))))
+    with pytest.raises(ValueError, match="sequence must hold a token that is seen, got 1, all padding"):
+        plot_attention_maps(attention_maps(empty), sequence=1)
+    errors = kernel_error(empty).isel(sequence=[1])
+    with pytest.raises(ValueError, match="errors must hold a pair of a query and a key that it sees, got none in head 0"):
+        plot_kernel_error(errors)
+
+
+def test_numbers_that_are_missing_leave_gaps():
+    ranks, sums, entropies = effective_rank(heads()), denominators(heads()), row_entropy(heads())
+    ranks["query"][1] = np.nan
+    assert np.isnan([bar.get_height() for bar in plot_effective_rank(ranks)][1])
+    sums["relative"][:, 1], sums["nonpositive"][1] = np.nan, np.nan
+    lines = plot_denominators(sums)
+    assert [len(line.get_ydata()) for line in lines] == [20, 0, 20]
+    entropies["kernel"][:, 1] = np.nan
+    assert len(plot_row_entropy(entropies)) == 2 * HEADS
+    for number in plt.get_fignums():
+        plt.figure(number).draw_without_rendering()
+
+
+def test_an_alignment_of_one_step_or_with_gaps_is_drawn(aligned):
+    plot_alignment(aligned.isel(step=[0]), layer=1)
+    gaps = aligned.copy(deep=True)
+    gaps["effective_rank"][1, 0, 1] = np.nan
+    lines = plot_alignment(gaps, layer=1)
+    assert any(np.isnan(line.get_ydata()).sum() == 1 for line in lines)
+    plt.gcf().draw_without_rendering()
+
+
+def test_one_particle_in_one_dimension_is_drawn_on_a_line(aligned):
+    one = aligned.isel(particle=[0], particle_dim=[0])
+    before, after = plot_frequencies(one, layer=1)
+    assert len(before.get_offsets()) == len(after.get_offsets()) == 1
+    assert after.get_offsets()[0, 1] == 0
+    plt.gcf().draw_without_rendering()
 
 
 def test_bad_input_is_named(aligned):

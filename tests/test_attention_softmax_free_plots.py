@@ -64,6 +64,28 @@ def test_picture_shows_a_planted_growth(generator: torch.Generator) -> None:
     plt.close(next(iter(plot_spectral_norms(lengths, norms).values())).figure)
 
 
+def test_lines_and_bands_are_the_numbers_and_nan_is_a_gap() -> None:
+    import matplotlib.pyplot as plt
+
+    norms = {"a": torch.tensor([[1.0, 3.0], [4.0, 8.0]]), "b": torch.tensor([[1.0, 1.0], [torch.nan, 2.0]])}
+    lines = plot_spectral_norms([10, 20], norms)
+    assert lines["a"].get_ydata().tolist() == [2, 6]
+    assert torch.tensor(lines["b"].get_ydata()).isnan().tolist() == [False, True]
+    ends = lines["a"].axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert {1, 3, 4, 8} <= set(ends.tolist())
+    assert list(lines["a"].axes.lines[-1].get_ydata()) == [4, 8]  # slope 1 up to the largest that is finite
+    assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines.values()}) == 2
+    plt.close("all")
+
+
+def test_one_length_is_drawn() -> None:
+    import matplotlib.pyplot as plt
+
+    lines = plot_spectral_norms([16], {"a": torch.ones(1, 1)})
+    lines["a"].figure.draw_without_rendering()
+    plt.close("all")
+
+
 def test_bad_input_is_named(generator: torch.Generator) -> None:
     start = torch.ones(1, 1, 4, 1)
     for call, message in (
@@ -72,6 +94,10 @@ def test_bad_input_is_named(generator: torch.Generator) -> None:
         (lambda: spectral_norm(lambda v: v, start, n_steps=0), "n_steps must be an integer"),
         (lambda: spectral_norms([], attentions(2, generator=generator), generator=generator), "lengths and attends must not be empty"),
         (lambda: plot_spectral_norms([1, 2], {"a": torch.ones(3, 1)}), "norms must be .2 lengths, repeat."),
+        (lambda: plot_spectral_norms([1, 2], {"a": torch.ones(2)}), "norms must be .2 lengths, repeat."),
+        (lambda: plot_spectral_norms([], {}), r"norms must hold a finite positive number at one length at least, got \[\] at \[\]"),
+        (lambda: plot_spectral_norms([4], {"a": torch.full((1, 2), torch.nan)}), "norms must hold a finite positive number"),
+        (lambda: plot_spectral_norms([0], {"a": torch.ones(1, 1)}), "lengths must be an integer of at least 1, got 0"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -177,7 +177,7 @@ def plot_mixing(check: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax.text(0.02, 0.98, "rough errors", va="top", transform=ax.transAxes)
     if not known:
         ax.text(0.5, 0.5, "nothing whose R-hat is a number", ha="center", transform=ax.transAxes)
-    ax.set(xscale="log", xlim=(left, right), ylim=(min(0.99, r_hat.min(initial=1.0) - 0.005), top))
+    ax.set(xscale="log", xlim=(left, right), ylim=(min(0.99, r_hat.min(initial=1.0) - 0.1 * (top - 1)), top))
     ax.set(xlabel="effective sample size", ylabel=r"split $\hat{R}$")
     legend(ax)
     return ax
