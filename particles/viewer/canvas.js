@@ -129,11 +129,11 @@ class Axes {
       context.lineTo(this.px(value), bottom);
       write(context, label(value, this.x[1] - this.x[0]), this.px(value), bottom + 9, "center", theme.faint);
     }
-    for (const value of ticks(...this.y, Math.max(2, (bottom - top) / 30))) {
+    for (const value of ticks(...this.y, Math.max(2, (bottom - top) / 22))) {
       if (this.log && !Number.isInteger(value)) continue;
       context.moveTo(left, this.py(value));
       context.lineTo(right, this.py(value));
-      const text = this.log ? `1e${value}`.replace("-", "−") : label(value, this.y[1] - this.y[0]);
+      const text = this.log ? value ? `1e${value}`.replace("-", "−") : "1" : label(value, this.y[1] - this.y[0]);
       write(context, text, left - 5, this.py(value), "right", theme.faint);
     }
     context.stroke();

@@ -90,6 +90,7 @@ class Page {
       this.model.save_changes();
     };
     this.selects = {};
+    if (run.dims?.length === 1) this.scene.axes = [0, 1];
     const add = (name, text, options) => {
       const { select, box } = choice(text, options, this.model.get(name), set(name));
       this.selects[name] = select;

@@ -68,7 +68,7 @@ class EigenvaluePanel extends Canvas {
     const logs = (values) => Array.from(values, (value) => (value > 0 ? Math.log10(value) : NaN));
     const known = [row, first, curve?.[1]].filter(Boolean).map(logs);
     const [low, high] = extent(known) ?? [-1, 0];
-    const limits = [Math.max(low, high - 8) - 0.2, high + 0.2];
+    const limits = [Math.max(low, high - 8) - 0.2, Math.ceil(high) + 0.1];
     const n = row?.length ?? 2;
     const axes = new Axes(this, [1, n], limits, { title: "eigenvalues of K(x, x) / n", xlabel: "number", log: true });
     axes.draw(context, theme);

@@ -75,7 +75,7 @@ class Scene extends Canvas {
     const common = Math.max(...run.dims.map((_, i) => halves[i]));
     const scale = run.dims.length === 1 ? halves.map((half) => 1 / half) : halves.map(() => 1 / common);
     const { width, height, zoom } = this;
-    const [px, py] = flat ? [width / 2 - 48, height / 2 - 34] : [0.36 * width, 0.36 * height];
+    const [px, py] = flat ? [width / 2 - 48, height / 2 - 34] : [0.31 * width, 0.31 * height];
     const size = run.dims.length === 1 ? [px, py] : [Math.min(px, py), Math.min(px, py)];
     return {
       centre: limits.map(([low, high]) => (low + high) / 2), scale, halves, flat, rows: flat ? this.plane() : this.turned(),
@@ -180,19 +180,29 @@ class Scene extends Canvas {
       }
     }
     context.stroke();
-    const origin = corner([-1, -1, -1]);
-    for (let axis = 0; axis < 3; axis++) {
-      const end = corner([0, 1, 2].map((i) => (i === axis ? 1 : -1)));
-      context.strokeStyle = theme.faint;
-      context.beginPath();
-      context.moveTo(...origin);
-      context.lineTo(...end);
-      context.stroke();
-      const [low, high] = run.limits[run.dims[axis]];
-      const away = Math.hypot(end[0] - origin[0], end[1] - origin[1]) || 1;
-      const [x, y] = [0, 1].map((i) => end[i] + (14 * (end[i] - origin[i])) / away);
-      write(context, `${coordinate(run.dims[axis])} = ${label(high, high - low)}`, x, y, "center", theme.text);
-    }
+    for (let axis = 0; axis < 3; axis++) this.drawAxis(context, run, lens, axis, corner, theme);
+  }
+
+  /** Name and limits of a coordinate at one of its four edges: the lowest, or the leftmost where they stand upright. */
+  drawAxis(context, run, lens, axis, corner, theme) {
+    const edges = [[-1, -1], [-1, 1], [1, -1], [1, 1]].map(([s, t]) => {
+      const ends = [-1, 1].map((sign) => corner([0, 1, 2].map((i) => (i === axis ? sign : i === (axis + 1) % 3 ? s : t))));
+      return { ends, middle: [0, 1].map((i) => (ends[0][i] + ends[1][i]) / 2) };
+    });
+    const upright = ([[x0, y0], [x1, y1]]) => Math.abs(y1 - y0) > 1.2 * Math.abs(x1 - x0);
+    const rank = ({ middle: [x, y] }) => (upright(edges[0].ends) ? -x : y);
+    const { ends, middle } = edges.reduce((best, edge) => (rank(edge) > rank(best) + 1e-6 ? edge : best));
+    context.strokeStyle = theme.faint;
+    context.beginPath();
+    context.moveTo(...ends[0]);
+    context.lineTo(...ends[1]);
+    context.stroke();
+    const out = [middle[0] - lens.origin[0], middle[1] - lens.origin[1]];
+    const away = Math.hypot(...out) || 1;
+    const beside = ([x, y], by) => [x + (by * out[0]) / away, y + (by * out[1]) / away];
+    const [low, high] = run.limits[run.dims[axis]];
+    write(context, coordinate(run.dims[axis]), ...beside(middle, 22), "center", theme.text);
+    [low, high].forEach((value, i) => write(context, label(value, high - low), ...beside(ends[i], 13), "center", theme.faint));
   }
 
   drawLegend(context, [low, high], theme, palette, caption) {
@@ -203,7 +213,7 @@ class Scene extends Canvas {
     }
     write(context, label(low, high - low), left, top + 17, "left", theme.text);
     write(context, label(high, high - low), left + length, top + 17, "right", theme.text);
-    write(context, caption, left + length / 2, top + 17, "center", theme.text);
+    write(context, caption, left - 8, top + 4, "right", theme.text);
   }
 }
 

@@ -73,26 +73,20 @@ def browser(chromium, tmp_path_factory):
 class Lab:
     """A JupyterLab server whose notebooks lie in `folder`."""
 
-    def __init__(self, folder: Path, theme: str = "JupyterLab Light"):
+    def __init__(self, folder: Path):
         self.folder, self.port = folder, _free_port()
-        self.settings = folder / ".settings" / "@jupyterlab" / "apputils-extension" / "themes.jupyterlab-settings"
-        self.set_theme(theme)
-        own = {
-            name: str(folder / ".jupyter" / name)
-            for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
-        }
-        environment = os.environ | own | {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings"), "JUPYTER_PREFER_ENV_PATH": "1"}
+        quiet = folder / ".settings" / "@jupyterlab" / "apputils-extension" / "notification.jupyterlab-settings"
+        quiet.parent.mkdir(parents=True)
+        quiet.write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+        names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
+        own = {name: str(folder / ".jupyter" / name) for name in names} | {"JUPYTERLAB_SETTINGS_DIR": str(folder / ".settings")}
         arguments = [
             "--no-browser", "--allow-root", f"--port={self.port}", f"--ServerApp.root_dir={folder}", "--IdentityProvider.token=",
-            "--ServerApp.password=", "--LabApp.expose_app_in_browser=True", "--LabApp.news_url=None", "--LabApp.extension_manager=readonly",
-            "--ServerApp.allow_origin=*", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+            "--ServerApp.password=", "--LabApp.expose_app_in_browser=True", "--LabApp.extension_manager=readonly",
         ]  # fmt: skip
         with (folder / "lab.log").open("w") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "jupyterlab", *arguments], env=environment, stdout=log, stderr=log)
-
-    def set_theme(self, theme: str) -> None:
-        self.settings.parent.mkdir(parents=True, exist_ok=True)
-        self.settings.write_text(json.dumps({"theme": theme}))
+            command = [sys.executable, "-m", "jupyterlab", *arguments]
+            self.process = subprocess.Popen(command, env=os.environ | own, stdout=log, stderr=log)
 
     def wait(self) -> None:
         for _ in range(120):
