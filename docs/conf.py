@@ -19,12 +19,14 @@ extensions = [
     "myst_nb",
     "sphinx_copybutton",
     "reference",
+    "gallery",
 ]
 exclude_patterns = ["_build"]
 
 html_theme = "furo"
 html_title = "kernelgas"
-html_static_path = []
+html_static_path = ["style"]
+html_css_files = ["cards.css"]
 
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
@@ -39,6 +41,14 @@ toc_object_entries_show_parents = "hide"
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the notebooks are committed with their outputs
+nb_mime_priority_overrides = [
+    ("html", "application/vnd.jupyter.widget-view+json", None)
+]  # no kernel runs here: the picture beside it is shown
+nb_ipywidgets_js = {}
+
+# the notebooks of the repository, seen from here
+if not (DOCS / "notebooks").exists():
+    (DOCS / "notebooks").symlink_to(Path("..", "notebooks"))
 
 # MathJax in one file that loads no other: formulas are drawn without network
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations

@@ -19,7 +19,9 @@ def surface(module: ModuleType) -> list[str]:
     """The functions and classes of `module.__all__`; where there is none, the public functions written in the module."""
     if hasattr(module, "__all__"):
         return [name for name in module.__all__ if callable(getattr(module, name))]
-    return [name for name, item in vars(module).items() if inspect.isfunction(item) and item.__module__ == module.__name__ and name[0] != "_"]
+    return [
+        name for name, item in vars(module).items() if inspect.isfunction(item) and item.__module__ == module.__name__ and name[0] != "_"
+    ]
 
 
 def entry(module: str, path: str) -> str:
