@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#7F7F7F"  # Okabe and Ito, and a grey
 MOST_POINTS = 4000  # pairs drawn of a head
-MOST_LABELS = 6  # heads whose bars' numbers fit side by side
+MOST_LABELS = 6  # heads whose numbers fit side by side, and whose names fit above the axes
 LEAST_LOG = -18.0  # weights below this [nat] are drawn at it: a kernel's log weight may be anything
 
 
@@ -144,7 +144,10 @@ def plot_denominators(sums: xr.Dataset, *, ax: Axes | None = None) -> list[Artis
         lines += ax.plot(place, values, label=label, **_line(head))
     ax.axhspan(-1.05, 0, color=RED, alpha=0.15, linewidth=0)
     ax.set(xlabel="rows, from the least [%]", ylabel=r"denominator $\sum K\,/\,\sum |K|$", xlim=(0, 100), ylim=(-1.05, 1.05))
-    legend(ax)
+    if len(lines) > MOST_LABELS:
+        ax.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1, 0.5))
+    else:
+        legend(ax)
     return lines
 
 

@@ -244,13 +244,21 @@ def test_one_token_is_enough(draw):
     plt.gcf().draw_without_rendering()
 
 
-@pytest.mark.parametrize("draw", PICTURES)
-def test_pictures_are_vectors(draw):
+@pytest.mark.parametrize(("draw", "kind"), [(plot_denominators, "pdf"), (plot_attention_maps, "svg")])
+def test_pictures_are_vectors(draw, kind):
     draw(PICTURES[draw](heads("favor")))
-    for kind in ("pdf", "svg"):
-        buffer = io.BytesIO()
-        plt.gcf().savefig(buffer, format=kind)
-        assert buffer.tell() > 5000
+    buffer = io.BytesIO()
+    plt.gcf().savefig(buffer, format=kind)
+    assert buffer.tell() > 5000
+
+
+def test_the_legend_of_many_heads_stands_beside_the_lines():
+    sums = denominators(heads("favor")).isel(head=[0] * 12)
+    plot_denominators(sums)
+    plt.gcf().canvas.draw()
+    ax = plt.gca()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1
+    assert ax.get_window_extent().height > 0.6 * plt.gcf().bbox.height
 
 
 @pytest.mark.parametrize("draw", PICTURES)
