@@ -12,11 +12,11 @@ DEMO = "the four experiments in one go; writes results/demo/<time>/index.html"
 EXPERIMENTS = {
     "gas": "a log gas in a quadratic trap against its exact laws",
     "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
-    "film": "one fit of a kernel followed step by step; draws learning.gif",
     "matching": "the learned kernel inside attention, on in-context matching",
     "recall": "multi-query associative recall: what sign, normaliser and learned particles of a feature map are worth",
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
     "conversion": "a pretrained sentence encoder with kernels in the place of softmax",
+    "film": "one fit of a kernel followed step by step; draws learning.gif",
     "coulomb_synthetic": "the Coulomb paper's synthetic benchmark: every kernel method under label noise, budgets and run time",
 }
 HELP = ("-h", "--help", "help")

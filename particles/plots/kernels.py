@@ -43,16 +43,16 @@ def plot_gram(gram: Array, labels: Any = None, *, limit: float | None = None, co
         If gram is empty, not symmetric or not finite, or labels are not (n,).
     """
     gram = _matrix(gram, "gram")
-    limit = positive(np.abs(gram).max() or 1.0 if limit is None else limit, "limit")
-    ax = axes_of(ax)
+    limit, colorbar = positive(np.abs(gram).max() or 1.0 if limit is None else limit, "limit"), flag(colorbar, "colorbar")
     if labels is not None:
         labels = _labels(labels, len(gram))
         order = np.argsort(labels, kind="stable")
         gram = gram[np.ix_(order, order)]
+    ax = axes_of(ax)
     image = ax.imshow(gram, vmin=-limit, vmax=limit, cmap="RdBu_r", interpolation="nearest")
     ax.tick_params(length=0)
     _name_blocks(ax, labels)
-    if flag(colorbar, "colorbar"):
+    if colorbar:
         ax.figure.colorbar(image, ax=ax, label="k(x, x')", shrink=0.85)
     return ax
 
@@ -100,6 +100,7 @@ def plot_eigenvalues(
     """
     matrices = _matrices(grams, one_size=False)
     found = {name: _cleaned(np.linalg.eigvalsh(matrix)[::-1], f"grams[{name!r}]") for name, matrix in matrices.items()}
+    edge = None if edge is None else positive(edge, "edge")
     ax = axes_of(ax)
     for k, (name, values) in enumerate(found.items()):
         values = values[values > 0]
@@ -107,7 +108,7 @@ def plot_eigenvalues(
     if curve is not None:
         ax.plot(*curve, color="black", linewidth=1.2, label="theory")
     if edge is not None:
-        ax.axhline(positive(edge, "edge"), color="black", linestyle=":", linewidth=1.2, label="edge of the noise")
+        ax.axhline(edge, color="black", linestyle=":", linewidth=1.2, label="edge of the noise")
     ax.set(xlabel="number of the eigenvalue", ylabel="eigenvalue")
     ax.legend(frameon=False, fontsize=9)
     return ax
@@ -140,7 +141,7 @@ def plot_kernel_slices(
     ValueError
         If omega does not fit the feature and the directions, or a direction is zero or not finite.
     """
-    omega = as_omega(to_numpy(omega, "omega"))
+    omega = to_numpy(as_omega(omega), "omega")
     feature, distance = as_feature(feature), np.linspace(-1, 1, POINTS) * positive(reach, "reach")
     slices = {name: _slice(omega, feature, vector, distance, name) for name, vector in _named(directions, "directions").items()}
     ax = axes_of(ax)
@@ -241,7 +242,7 @@ def _matrix(gram: Any, name: str) -> np.ndarray:
 def _named(values: Any, name: str) -> dict[str, Any]:
     """A dict with at least one entry, its keys as text."""
     if not isinstance(values, Mapping) or not values:
-        raise ValueError(f"{name} must be a dict of arrays by name, got {type(values).__name__}{' of 0' if values == {} else ''}")
+        raise ValueError(f"{name} must be a dict of arrays by name, not empty, got {type(values).__name__}")
     return {str(key): value for key, value in values.items()}
 
 
