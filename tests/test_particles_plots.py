@@ -5,6 +5,7 @@ from __future__ import annotations
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
 from particles import HMC, Alignment, Ball, External, FullSpace, Langevin, Quadratic, Riesz, Torus, linear, plots, simulate
@@ -172,12 +173,13 @@ def test_colours_are_those_of_the_values_on_one_scale_for_the_run(dataset):
         (full[1, 5], full[1, 5]),
         (full[1], full[1, 4]),
         (full, full[1, 4]),
+        (torch.as_tensor(full), full[1, 4]),
         (labelled, full[1, 4]),
         (labelled.isel(step=7, drop=True), full[1, 7]),
     ):
         ax = plots.plot_particles(dataset, frame=4, chain=1, colour=colour, colour_label="speed [1/step]")
         assert np.array_equal(dots(ax).get_array(), shown)
-        scale = full[1] if np.size(colour) > 24 else shown
+        scale = full[1] if np.prod(tuple(colour.shape)) > 24 else shown
         assert dots(ax).get_clim() == (scale.min(), scale.max())
         assert ax.figure.axes[1].get_ylabel() == "speed [1/step]"
     assert len(plots.plot_particles(dataset, colour=full).figure.axes) == 1

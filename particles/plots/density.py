@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particles.arrays import as_real, count
-from particles.plots.panels import COLOURS, axes_of, check_index, legend
+from particles.arrays import count
+from particles.plots.panels import COLOURS, axes_of, check_index, legend, numbers
 from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def theory_curve(theory: Any) -> tuple[np.ndarray, np.ndarray]:
     """A curve of theory (x, density), checked."""
     if not isinstance(theory, (tuple, list)) or len(theory) != 2:
         raise ValueError(f"theory must be (x, density), got {theory!r}")
-    x, y = (np.asarray(as_real(part, "theory")) for part in theory)
+    x, y = (numbers(part, "theory") for part in theory)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite(y).any():
         raise ValueError(f"theory must be (x, density) of one shape (n,), some of it finite, got shapes {x.shape} and {y.shape}")
     return x, y

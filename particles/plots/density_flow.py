@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particles.arrays import as_float, count
+from particles.arrays import count
 from particles.plots.density import density_name, density_samples, draw_steps, extent, histograms, n_bins
-from particles.plots.panels import COLOURS, DASHES, axes_of, legend
+from particles.plots.panels import COLOURS, DASHES, axes_of, legend, numbers
 from particles.sampler import Schedule
 from particles.trajectory import require_trajectory
 
@@ -119,7 +119,7 @@ def run_times(dataset: xr.Dataset, time: Any = None, *, needed: bool = True) -> 
     """
     steps = dataset.step.to_numpy()
     if time is not None:
-        t = np.asarray(as_float(time, "time"))
+        t = numbers(time, "time", finite=True)
         if t.shape != steps.shape or (np.diff(t) <= 0).any():
             raise ValueError(f"time must be increasing, of shape {steps.shape}, got shape {t.shape}")
         return t, "time"
@@ -145,7 +145,7 @@ def _map(theory: Any) -> Map:
     """Densities of theory in time (t, x, rho), checked."""
     if not isinstance(theory, (tuple, list)) or len(theory) != 3:
         raise ValueError(f"theory must be (t, x, rho), got {type(theory).__name__}")
-    t, x, rho = (np.asarray(as_float(part, "theory")) for part in theory)
+    t, x, rho = (numbers(part, "theory", finite=True) for part in theory)
     ordered = all(axis.ndim == 1 and len(axis) > 1 and (np.diff(axis) > 0).all() for axis in (t, x))
     if not ordered or rho.shape != (len(t), len(x)) or rho.max() <= 0:
         raise ValueError(f"theory must be (t, x, rho (t, x)), t and x increasing, some rho positive, got {t.shape}, {x.shape}, {rho.shape}")

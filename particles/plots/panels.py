@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from particles.arrays import as_float
+from particles.arrays import as_float, as_real
+from particles.targets import to_numpy
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,6 +40,11 @@ def axes_of(ax: Axes | None, *, space: bool = False) -> Any:
     if not hasattr(ax, "add_collection") or (getattr(ax, "name", "") == "3d") != space:
         raise ValueError(f"ax must be {'3-D' if space else 'two-dimensional'} Axes or None, got {type(ax).__name__}")
     return ax
+
+
+def numbers(values: Any, name: str, *, finite: bool = False) -> np.ndarray:
+    """A NumPy array of real numbers from anything array-like, torch tensors on any device included; ValueError otherwise."""
+    return (as_float if finite else as_real)(to_numpy(values, name), name)
 
 
 def check_index(value: Any, name: str, size: int, *, least: int = 0) -> None:
@@ -104,10 +110,10 @@ def _projection(omega: np.ndarray, projection: Any) -> tuple[np.ndarray, tuple[s
     """The matrix (dim, component) of a projection of omega (step, particle, dim), and the components' names."""
     dim = omega.shape[-1]
     if not isinstance(projection, str):
-        matrix = as_float(projection, "projection")
+        matrix = numbers(projection, "projection", finite=True)
         if matrix.ndim != 2 or matrix.shape[0] != dim or matrix.shape[1] not in (2, 3):
             raise ValueError(f"projection must be 'pca' or a matrix ({dim}, 2 or 3), got shape {tuple(matrix.shape)}")
-        return np.asarray(matrix, float), tuple(f"projection {i + 1}" for i in range(matrix.shape[1]))
+        return matrix, tuple(f"projection {i + 1}" for i in range(matrix.shape[1]))
     if projection != "pca" or dim == 1:
         raise ValueError(f"projection must be 'pca', of particles in two dimensions or more, or a matrix, got {projection!r} in {dim}")
     points = omega[np.isfinite(omega).all(-1)]

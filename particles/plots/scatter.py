@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particles.arrays import as_real, count
-from particles.plots.panels import COLOURS, View, axes_of, chain_view, check_index
+from particles.arrays import count
+from particles.plots.panels import COLOURS, View, axes_of, chain_view, check_index, numbers
 from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def _title(dataset: xr.Dataset, view: View, frame: int) -> str:
 def colour_values(colour: Any, dataset: xr.Dataset, chain: int, view: View) -> np.ndarray:
     """One number for each frame and particle shown, (step, particle), from what `plot_particles` takes as colour."""
     axes = ("chain", "step", "particle")
-    values = as_real(getattr(colour, "values", colour), "colour")
-    values = values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+    values = numbers(colour, "colour")
     names = tuple(getattr(colour, "dims", axes[3 - values.ndim :] if values.ndim <= 3 else ()))
     if "particle" not in names or not set(names) <= set(axes) or values.shape != tuple(dataset.sizes[name] for name in names):
         sizes = ", ".join(f"{name} {dataset.sizes[name]}" for name in axes)
@@ -125,7 +124,7 @@ def _grid(background: Any, n_axes: int) -> tuple[np.ndarray, ...]:
     """The axes of a background's grid and its values, not finite ones masked."""
     if not isinstance(background, (tuple, list)) or len(background) != n_axes + 1:
         raise ValueError(f"background must be ({', '.join('xyz'[:n_axes])}, values) on a grid, got {_said(background)}")
-    *axes, values = (np.asarray(as_real(part, "background")) for part in background)
+    *axes, values = (numbers(part, "background") for part in background)
     if any(x.ndim != 1 or len(x) < 2 or not (np.diff(x) > 0).all() or not np.isfinite(x).all() for x in axes):
         raise ValueError("background must have increasing, finite axes of at least two points")
     shape = tuple(len(x) for x in reversed(axes))
