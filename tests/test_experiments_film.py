@@ -25,7 +25,7 @@ def test_the_kernel_is_one_and_ordered_by_label(learned):
 
 
 def test_accuracies_are_shares_and_the_fixed_one_is_a_number(learned):
-    assert ((0.4 < learned["accuracy"]) & (learned["accuracy"] <= 1)).all()
+    assert ((learned["accuracy"] > 0.4) & (learned["accuracy"] <= 1)).all()
     assert 0.4 < float(learned["fixed_accuracy"]) <= 1
 
 
