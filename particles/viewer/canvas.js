@@ -30,23 +30,49 @@ function themeOf(element) {
   };
 }
 
-/** A canvas that fills its box with as many pixels as the screen has; `fit` says whether its size changed. */
+/** Red, green and blue of a CSS colour. */
+function bytes(colour) {
+  const context = make("canvas", { width: 1, height: 1 }).getContext("2d");
+  context.fillStyle = colour;
+  context.fillRect(0, 0, 1, 1);
+  return context.getImageData(0, 0, 1, 1).data.slice(0, 3);
+}
+
+/** A canvas that fills its box with as many pixels as the screen has, and keeps a backdrop of what seldom changes. */
 class Canvas {
   constructor(label, className) {
     this.element = make("canvas", { role: "img", "aria-label": label, class: className });
     this.context = this.element.getContext("2d");
+    this.back = document.createElement("canvas");
     this.width = this.height = 0;
     this.ratio = 1;
   }
 
+  /** Take the box's size; false where there is none to draw on. */
   fit() {
     const { clientWidth, clientHeight } = this.element;
     const ratio = window.devicePixelRatio || 1;
-    if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return false;
-    Object.assign(this, { width: clientWidth, height: clientHeight, ratio });
-    this.element.width = Math.round(clientWidth * ratio);
-    this.element.height = Math.round(clientHeight * ratio);
-    return true;
+    if (clientWidth !== this.width || clientHeight !== this.height || ratio !== this.ratio) {
+      Object.assign(this, { width: clientWidth, height: clientHeight, ratio, key: undefined });
+      this.element.width = this.back.width = Math.round(clientWidth * ratio);
+      this.element.height = this.back.height = Math.round(clientHeight * ratio);
+    }
+    return this.element.width > 0 && this.element.height > 0;
+  }
+
+  /** The backdrop, painted anew where the key is another; returns the context to draw on it. */
+  backdrop(key, theme, paint) {
+    const { context } = this;
+    if (this.key === undefined || key.some((value, i) => value !== this.key[i])) {
+      paint(this.begin(theme));
+      this.back.getContext("2d").drawImage(this.element, 0, 0);
+      this.key = key;
+    } else {
+      context.setTransform(1, 0, 0, 1, 0, 0);
+      context.drawImage(this.back, 0, 0);
+      context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    }
+    return context;
   }
 
   /** An empty page in CSS pixels, with the font of all labels. */

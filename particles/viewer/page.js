@@ -1,6 +1,13 @@
 // The page: controls, keys, and the loop that draws what changed.
 
 const RATES = [5, 10, 20, 30, 60];
+const PLAY = { textContent: "▶", title: "Play (space)", ariaLabel: "Play (space)" };
+const PAUSE = { textContent: "❚❚", title: "Pause (space)", ariaLabel: "Pause (space)" };
+
+/** Set those properties of an element that are not so already: setting one costs the browser work. */
+function renew(element, properties) {
+  for (const [name, value] of Object.entries(properties)) if (element[name] !== value) element[name] = value;
+}
 
 /** A labelled list of choices. */
 function choice(text, options, chosen, onChange) {
@@ -253,27 +260,18 @@ class Page {
   controls(frame, positions, missing) {
     const { model, store, clock } = this;
     const { run } = store;
-    this.slider.max = store.nFrames - 1;
-    this.slider.value = frame;
-    this.slider.disabled = store.nFrames < 2;
-    this.playButton.disabled = store.nFrames < 2;
+    const still = store.nFrames < 2;
+    renew(this.slider, { max: String(store.nFrames - 1), value: String(frame), disabled: still });
+    renew(this.playButton, { disabled: still, ...(clock.playing ? PAUSE : PLAY) });
     this.slider.setAttribute("aria-valuetext", `step ${run.steps[frame]}`);
-    this.step.textContent = `step ${run.steps[frame].toLocaleString("en")}`;
-    const [sign, title] = clock.playing ? ["❚❚", "Pause (space)"] : ["▶", "Play (space)"];
-    if (this.playButton.textContent !== sign) {
-      this.playButton.textContent = sign;
-      this.playButton.title = title;
-      this.playButton.setAttribute("aria-label", title);
-    }
-    for (const [name, select] of Object.entries(this.selects)) select.value = model.get(name);
-    this.stop.hidden = !run.live;
-    this.stop.disabled = Boolean(model.get("stopped"));
+    renew(this.step, { textContent: `step ${run.steps[frame].toLocaleString("en")}` });
+    for (const [name, select] of Object.entries(this.selects)) renew(select, { value: String(model.get(name)) });
+    renew(this.stop, { hidden: !run.live, disabled: Boolean(model.get("stopped")) });
     const notes = [run.caption];
     if (missing) notes.push(`${missing} particles of this frame are not finite and not drawn.`);
     if (!positions) notes.push("The positions of this frame have not come from the kernel: the nearest frame there is, is drawn.");
     if (store.error) notes.push(`The kernel answered: ${store.error}`);
-    const text = notes.join(" ");
-    if (this.status.textContent !== text) this.status.textContent = text;
+    renew(this.status, { textContent: notes.join(" ") });
   }
 }
 

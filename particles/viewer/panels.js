@@ -19,17 +19,16 @@ class DensityPanel extends Canvas {
   }
 
   draw(store, name, chain, frame, theme) {
-    this.fit();
-    if (!this.width || !this.height) return;
-    const context = this.begin(theme);
+    if (!this.fit()) return;
     const row = store.row(`density:${name}`, chain, frame) ?? store.nearest(`density:${name}`, chain, frame);
     const table = store.table(`density:${name}`, chain);
     const curve = store.run.theory[name];
     if (this.table !== table || this.arrivals !== store.arrivals) this.top = peak(table, 2);
     Object.assign(this, { table, arrivals: store.arrivals });
     const top = 1.08 * Math.max(this.top, curve ? (extent([curve[1]]) ?? [0, 0])[1] : 0) || 1;
-    const axes = new Axes(this, store.run.limits[name], [0, top], { title: `density of ${quantity(name)}`, xlabel: quantity(name) });
-    axes.draw(context, theme);
+    const limits = store.run.limits[name];
+    const axes = new Axes(this, limits, [0, top], { title: `density of ${quantity(name)}`, xlabel: quantity(name) });
+    const context = this.backdrop([theme, name, top, ...limits], theme, (back) => axes.draw(back, theme));
     if (row) this.drawBars(context, axes, row, theme);
     if (curve) {
       axes.line(context, ...curve, theme.theory, [6, 3], 1.8);
@@ -59,8 +58,7 @@ class EigenvaluePanel extends Canvas {
   }
 
   draw(store, chain, frame, theme) {
-    this.fit();
-    if (!this.width || !this.height) return;
+    if (!this.fit()) return;
     const context = this.begin(theme);
     const row = store.row("gram", chain, frame) ?? store.nearest("gram", chain, frame);
     const first = store.table("gram", chain)[0];
@@ -93,19 +91,12 @@ class EnergyPanel extends Canvas {
     };
     this.element.addEventListener("pointerdown", jump);
     this.element.addEventListener("pointermove", jump);
-    this.back = document.createElement("canvas");
   }
 
   draw(model, chain, frame, theme) {
-    const changed = this.fit();
-    if (!this.width || !this.height) return;
+    if (!this.fit()) return;
     const run = model.get("run");
-    const key = [run, model.get("energies"), chain, theme];
-    if (changed || key.some((value, i) => value !== this.key?.[i])) this.drawCurves(model, chain, theme);
-    this.key = key;
-    this.context.setTransform(1, 0, 0, 1, 0, 0);
-    this.context.drawImage(this.back, 0, 0);
-    this.context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    this.backdrop([theme, run, model.get("energies"), chain], theme, (back) => this.drawCurves(back, model, chain, theme));
     const x = this.axes.px(run.steps[frame]);
     this.context.strokeStyle = theme.text;
     this.context.lineWidth = 1.5;
@@ -122,8 +113,7 @@ class EnergyPanel extends Canvas {
   }
 
   /** The curves, drawn once and kept: the first is the total. */
-  drawCurves(model, chain, theme) {
-    const context = this.begin(theme);
+  drawCurves(context, model, chain, theme) {
     const { steps, energies: names, chains } = model.get("run");
     const numbers = floats(model.get("energies"));
     const curve = (term, c) => numbers.subarray((term * chains.length + c) * steps.length, (term * chains.length + c + 1) * steps.length);
@@ -138,9 +128,6 @@ class EnergyPanel extends Canvas {
       this.axes.line(context, steps, values, theme.curves[style], DASHES[style], term ? 1.5 : 2);
     });
     this.drawNames(context, names, theme);
-    this.back.width = this.element.width;
-    this.back.height = this.element.height;
-    this.back.getContext("2d").drawImage(this.element, 0, 0);
   }
 
   drawNames(context, names, theme) {

@@ -194,7 +194,7 @@ class Recording:
         return lambda chain, frame: values[chain, frame][self.shown]
 
     def _energy(self, name: str, energy: Energy) -> Row:
-        """A row function of `particle_energies`; NaN in frames whose particles are not all finite."""
+        """A row function of `particle_energies`; NaN for particles that are not finite, and for all that interact with one."""
         parts = energy.energies if isinstance(energy, Sum) else (energy,)
         alone = all(part.bodies == 1 for part in parts)
         _, n_particles, _ = self.source.shape
@@ -207,9 +207,11 @@ class Recording:
 
         def row(chain: int, frame: int) -> np.ndarray:
             omega = self.source.omega(chain, frame)
-            if not np.isfinite(omega).all():
-                return np.full(self.shown.size, np.nan)
-            return particle_energies(omega[self.shown], energy) if alone else particle_energies(omega, energy)[self.shown]
+            omega = omega[self.shown] if alone else omega
+            finite, values = np.isfinite(omega).all(-1), np.full(len(omega), np.nan)
+            if finite.all() or (alone and finite.any()):
+                values[finite] = particle_energies(omega[finite], energy)
+            return values if alone else values[self.shown]
 
         row(0, 0)  # an energy that does not fit is refused now, not in the page
         return row

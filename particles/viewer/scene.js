@@ -3,44 +3,97 @@
 const LEVELS = 8; // of depth: the far ones are smaller and fainter, and drawn first
 const SHADES = 64; // of the palette; then one for no value, one for no colouring
 
-/** Discs of every shade and depth, drawn once: a particle is then one copy. */
-class Sprites {
+/** A picture of discs, written pixel by pixel: thousands of them cost less than thousands of drawing calls. */
+class Discs {
   constructor() {
     this.canvas = document.createElement("canvas");
-    this.key = "";
+    this.context = this.canvas.getContext("2d");
+    this.colours = new Uint8Array(3 * (SHADES + 2));
   }
 
-  prepare(radius, deep, theme, palette) {
-    const key = [radius, deep, theme.dark, theme.dot, theme.back].join();
-    if (key === this.key) return;
-    this.key = key;
-    this.cell = 2 * Math.ceil(radius + 1);
-    this.canvas.width = (SHADES + 2) * this.cell;
-    this.canvas.height = LEVELS * this.cell;
-    const context = this.canvas.getContext("2d");
-    for (let level = 0; level < LEVELS; level++) {
-      const near = deep ? level / (LEVELS - 1) : 1;
-      context.globalAlpha = 0.35 + 0.5 * near;
-      for (let shade = 0; shade < SHADES + 2; shade++) {
-        context.fillStyle = shade < SHADES ? paint(palette, shade / (SHADES - 1), theme) : [theme.faint, theme.dot][shade - SHADES];
-        context.beginPath();
-        context.arc((shade + 0.5) * this.cell, (level + 0.5) * this.cell, radius * (0.6 + 0.4 * near), 0, 2 * Math.PI);
-        context.fill();
+  /** An empty picture of a size, with discs of a radius in pixels, and the theme's colours. */
+  prepare(width, height, radius, deep, theme, palette) {
+    if (this.image?.width !== width || this.image?.height !== height) {
+      Object.assign(this.canvas, { width, height });
+      this.image = this.context.createImageData(width, height);
+      this.words = new Uint32Array(this.image.data.buffer);
+    }
+    this.words.fill(0);
+    const key = [radius, deep].join();
+    if (key !== this.key) {
+      const near = (level) => (deep ? level / (LEVELS - 1) : 1);
+      this.cell = 2 * Math.ceil(radius + 0.5) + 1;
+      this.masks = Array.from({ length: LEVELS }, (_, level) =>
+        disc(this.cell, radius * (0.6 + 0.4 * near(level)), 0.4 + 0.5 * near(level)),
+      );
+      this.key = key;
+    }
+    if (theme === this.theme) return;
+    this.theme = theme;
+    for (let shade = 0; shade < SHADES; shade++) this.colours.set(paint(palette, shade / (SHADES - 1), theme), 3 * shade);
+    this.colours.set([...bytes(theme.faint), ...bytes(theme.dot)], 3 * SHADES);
+  }
+
+  /** One disc over what is there already. */
+  add(x, y, level, shade) {
+    const { cell, image, words } = this;
+    const { data, width, height } = image;
+    const mask = this.masks[level];
+    const [red, green, blue] = [this.colours[3 * shade], this.colours[3 * shade + 1], this.colours[3 * shade + 2]];
+    const [left, top] = [Math.round(x) - (cell >> 1), Math.round(y) - (cell >> 1)];
+    const [i0, i1] = [Math.max(0, -left), Math.min(cell, width - left)];
+    const [j0, j1] = [Math.max(0, -top), Math.min(cell, height - top)];
+    for (let j = j0; j < j1; j++) {
+      for (let i = i0; i < i1; i++) {
+        const cover = mask[j * cell + i];
+        if (!cover) continue;
+        const at = (top + j) * width + left + i;
+        const byte = 4 * at;
+        if (!words[at]) {
+          data[byte] = red;
+          data[byte + 1] = green;
+          data[byte + 2] = blue;
+          data[byte + 3] = cover;
+          continue;
+        }
+        const part = cover / 255;
+        data[byte] += (red - data[byte]) * part;
+        data[byte + 1] += (green - data[byte + 1]) * part;
+        data[byte + 2] += (blue - data[byte + 2]) * part;
+        data[byte + 3] += (255 - data[byte + 3]) * part;
       }
     }
   }
+
+  finish() {
+    this.context.putImageData(this.image, 0, 0);
+    return this.canvas;
+  }
+}
+
+/** How much of each pixel of a cell a disc covers, 0 to 255. */
+function disc(cell, radius, opacity) {
+  const mask = new Uint8Array(cell * cell);
+  const middle = (cell - 1) / 2;
+  for (let j = 0; j < cell; j++) {
+    for (let i = 0; i < cell; i++) {
+      const inside = Math.max(0, Math.min(1, radius + 0.5 - Math.hypot(i - middle, j - middle)));
+      mask[j * cell + i] = Math.round(255 * opacity * inside);
+    }
+  }
+  return mask;
 }
 
 /** A colour of the palette without the end that the page's background hides. */
 function paint(palette, part, theme) {
   const place = 3 * Math.round(255 * (theme.dark ? 0.15 + 0.85 * part : 0.9 * part));
-  return `rgb(${palette[place]}, ${palette[place + 1]}, ${palette[place + 2]})`;
+  return palette.subarray(place, place + 3);
 }
 
 class Scene extends Canvas {
   constructor() {
     super("Particles. Drag to turn or move them.", "kg-scene");
-    this.sprites = new Sprites();
+    this.discs = new Discs();
     this.axes = [0, 1, 2];
     this.home();
   }
@@ -75,7 +128,7 @@ class Scene extends Canvas {
     const common = Math.max(...run.dims.map((_, i) => halves[i]));
     const scale = run.dims.length === 1 ? halves.map((half) => 1 / half) : halves.map(() => 1 / common);
     const { width, height, zoom } = this;
-    const [px, py] = flat ? [width / 2 - 48, height / 2 - 34] : [0.31 * width, 0.31 * height];
+    const [px, py] = flat ? [width / 2 - 48, height / 2 - 34] : [0.33 * width, 0.33 * height];
     const size = run.dims.length === 1 ? [px, py] : [Math.min(px, py), Math.min(px, py)];
     return {
       centre: limits.map(([low, high]) => (low + high) / 2), scale, halves, flat, rows: flat ? this.plane() : this.turned(),
@@ -96,12 +149,13 @@ class Scene extends Canvas {
   }
 
   draw(run, positions, values, limits, theme, palette, caption) {
-    this.fit();
-    if (!this.width || !this.height) return 0;
-    const context = this.begin(theme);
+    if (!this.fit()) return 0;
     const lens = this.lens(run);
-    if (lens.flat) this.drawGrid(context, run, lens, theme);
-    else this.drawCube(context, run, lens, theme);
+    const key = [theme, JSON.stringify(lens), run.dims.join()];
+    const context = this.backdrop(key, theme, (back) => {
+      if (lens.flat) this.drawGrid(back, run, lens, theme);
+      else this.drawCube(back, run, lens, theme);
+    });
     const missing = positions ? this.drawParticles(context, run, lens, positions, values, limits, theme, palette) : 0;
     if (values && limits) this.drawLegend(context, limits, theme, palette, caption);
     return missing;
@@ -114,19 +168,16 @@ class Scene extends Canvas {
     const k = run.dims.length;
     this.reserve(n);
     const radius = Math.max(1.5, Math.min(6, (0.22 * Math.min(width, height) * Math.min(this.zoom, 3)) / Math.sqrt(n))) * ratio;
-    this.sprites.prepare(radius, !lens.flat, theme, palette);
+    this.discs.prepare(this.element.width, this.element.height, radius, !lens.flat, theme, palette);
     const missing = project(lens, positions, k, n, ratio, this.screen, this.levels);
     sortByLevel(this.levels, n, this.order);
     shade(values, limits, n, this.shades);
-    const { cell, canvas } = this.sprites;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    const [right, bottom] = [width * ratio, height * ratio];
-    for (let i = 0; i < n; i++) {
+    for (let i = 0; i < n - missing; i++) {
       const at = this.order[i];
-      const [x, y, level] = [this.screen[2 * at] - cell / 2, this.screen[2 * at + 1] - cell / 2, this.levels[at]];
-      if (level === LEVELS || x < -cell || y < -cell || x > right || y > bottom) continue;
-      context.drawImage(canvas, this.shades[at] * cell, level * cell, cell, cell, Math.round(x), Math.round(y), cell, cell);
+      this.discs.add(this.screen[2 * at], this.screen[2 * at + 1], this.levels[at], this.shades[at]);
     }
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.drawImage(this.discs.finish(), 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     return missing;
   }
@@ -202,13 +253,15 @@ class Scene extends Canvas {
     const beside = ([x, y], by) => [x + (by * out[0]) / away, y + (by * out[1]) / away];
     const [low, high] = run.limits[run.dims[axis]];
     write(context, coordinate(run.dims[axis]), ...beside(middle, 22), "center", theme.text);
-    [low, high].forEach((value, i) => write(context, label(value, high - low), ...beside(ends[i], 13), "center", theme.faint));
+    const along = (part) => [0, 1].map((i) => ends[0][i] + part * (ends[1][i] - ends[0][i]));
+    write(context, label(low, high - low), ...beside(along(0.06), 13), "center", theme.faint);
+    write(context, label(high, high - low), ...beside(along(0.94), 13), "center", theme.faint);
   }
 
   drawLegend(context, [low, high], theme, palette, caption) {
     const [left, top, length] = [this.width - 130, 12, 116];
     for (let i = 0; i < length; i++) {
-      context.fillStyle = paint(palette, i / (length - 1), theme);
+      context.fillStyle = `rgb(${paint(palette, i / (length - 1), theme)})`;
       context.fillRect(left + i, top, 1.5, 8);
     }
     write(context, label(low, high - low), left, top + 17, "left", theme.text);
