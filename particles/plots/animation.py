@@ -131,6 +131,8 @@ def _particles(figure: Any, cell: Any, dataset: xr.Dataset, turn: float, seen: d
     if space:
         ax.tick_params(labelsize=7, pad=-2)
         ax.locator_params(nbins=3)
+        for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
+            axis.labelpad = -5  # a layout does not count these labels
 
     def update(i: int) -> None:
         move_dots(dots, view.points[i])
@@ -178,6 +180,7 @@ def _spectrum(ax: Any, omega: xr.DataArray, x: Array, feature: str | Feature) ->
 def _energies(ax: Any, dataset: xr.Dataset) -> Update:
     """The energies of the whole film and a mark at the frame."""
     plot_energies(dataset, ax=ax)
+    ax.legend(**LEGEND)
     mark = ax.axvline(int(dataset.step[0]), color="black", linewidth=1)
     return lambda i: mark.set_xdata([int(dataset.step[i])] * 2)
 
