@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import Any
 
@@ -21,6 +22,8 @@ class LiveViewer(Viewer):
     Attributes
     ----------
     stopped : True ends the run at its next saved frame; set by the button Stop, or from another thread.
+
+    The page is answered in another thread while the cell runs.
     """
 
     stopped = traitlets.Bool(False).tag(sync=True)
@@ -29,6 +32,7 @@ class LiveViewer(Viewer):
         self._choices, self._interval, self._domain = choices, 1 / rate, domain
         self._sent, self._display = -math.inf, None
         self._waiting: tuple[int, Frame] | None = None
+        self._lock = threading.RLock()
         super().__init__(None, height=height)
 
     def __call__(self, step: int, frame: Frame) -> bool:
@@ -49,6 +53,7 @@ class LiveViewer(Viewer):
         recording = self._recording = Recording(self._source, self._choices)
         self._describe(recording, live=True)
         self._open()
+        self._listen()
         return recording
 
     def _show(self, recording: Recording) -> None:
@@ -56,14 +61,27 @@ class LiveViewer(Viewer):
         if self._waiting is None:
             return
         (step, frame), self._waiting = self._waiting, None
-        if self._source.append(step, frame):
-            self._version += 1
-        recording.extend(frame["omega"])
-        self._describe(recording, live=True)
-        last = len(recording.source.steps) - 1
-        parts = ["positions", f"density:{self.density}", f"density:{self.marginal}", f"colour:{self.colour}", "gram"]
-        for part in dict.fromkeys(part for part in parts if part in recording.parts):
-            self._answer(self, {"part": part, "chain": self.chain, "start": last}, None)
+        with self._lock:
+            if self._source.append(step, frame):
+                self._version += 1
+            recording.extend(frame["omega"])
+            self._describe(recording, live=True)
+            last = len(recording.source.steps) - 1
+            parts = ["positions", f"density:{self.density}", f"density:{self.marginal}", f"colour:{self.colour}", "gram"]
+            for part in dict.fromkeys(part for part in parts if part in recording.parts):
+                self._answer(self, {"part": part, "chain": self.chain, "start": last}, None)
+        self._listen()
+
+    def _listen(self) -> None:
+        """ipykernel 7.4 hands the page's messages to whoever sent last, the busy cell; without this mark, to the thread that is free."""
+        getattr(self.comm, "__dict__", {}).pop("_reply_subshell_id", None)
+
+    def _answer(self, viewer: Any, question: dict[str, Any], buffers: Any) -> None:
+        if question.get("stop") is True:
+            self.stopped = True
+            return
+        with self._lock:
+            super()._answer(viewer, question, buffers)
 
     def finish(self) -> None:
         """The run is over: show its last frame, and put its picture into the output. A notebook's cell calls this when it ends."""

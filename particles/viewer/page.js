@@ -81,13 +81,16 @@ class Page {
     this.step = make("span", { class: "kg-step" });
     const rates = RATES.map((rate) => [rate, `${rate} frames/s`]);
     const speed = choice("Playing speed", rates, this.clock.rate, (rate) => this.clock.setRate(Number(rate)));
-    this.stop = button("■ Stop", "Stop the run at its next saved frame", () => {
-      this.model.set("stopped", true);
-      this.model.save_changes();
-      this.request();
-    });
+    this.stop = button("■ Stop", "Stop the run at its next saved frame", () => this.askToStop());
     this.stop.classList.add("kg-stop");
     return make("div", { class: "kg-row" }, this.playButton, this.slider, this.step, speed.select, this.stop);
+  }
+
+  /** Say it until it is heard: a kernel that is sending may miss it. */
+  askToStop() {
+    if (this.gone || !this.store.run.live || this.model.get("stopped")) return;
+    this.model.send({ stop: true });
+    setTimeout(() => this.askToStop(), 500);
   }
 
   choices() {

@@ -1,5 +1,7 @@
 // What the kernel has sent, and the clock that all views of one widget share.
 
+const PATIENCE = 10_000; // milliseconds before a question is asked again
+
 /** Rows of numbers by part ("positions", "density:radial", ...), chain and frame; asks the kernel for those that are missing. */
 class Store {
   constructor(model) {
@@ -28,7 +30,7 @@ class Store {
   /** Forget all rows but those that the page holds itself. */
   clear() {
     this.tables = new Map();
-    this.pending = new Set();
+    this.pending = new Map(); // when each question was asked
     this.arrivals = 0;
     this.error = "";
     this.version = this.run.version;
@@ -73,13 +75,13 @@ class Store {
 
   ask(part, chain, frame) {
     const key = `${part}/${chain}`;
-    if (this.pending.has(key) || this.error) return;
+    if (performance.now() - this.pending.get(key) < PATIENCE || this.error) return;
     const table = this.table(part, chain);
     let start = frame;
     while (start < this.nFrames && table[start]) start++;
     if (start >= this.nFrames) for (start = 0; start < frame && table[start]; ) start++;
     if (table[start] || start >= this.nFrames) return;
-    this.pending.add(key);
+    this.pending.set(key, performance.now());
     this.model.send({ part, chain, start });
   }
 
