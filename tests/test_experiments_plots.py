@@ -3,211 +3,220 @@
 from __future__ import annotations
 
 import io
+import itertools
+import json
 
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from experiments import metrics, plots
+from experiments.coulomb_tables import METHODS
+
+RNG = np.random.default_rng(0)
+NAMES = ["softmax", "fixed", "align"]
 
 
-def sweep_of(*sizes: int, seeds: int = 5, rng: int = 0) -> xr.DataArray:
-    """A made sweep with settings rate (4 powers of ten) and features."""
-    names = ("rate", "features")[: len(sizes)]
-    coords = {"rate": 10.0 ** -np.arange(sizes[0])}
-    if len(sizes) > 1:
-        coords["features"] = 16 * 2 ** np.arange(sizes[1])
-    values = np.random.default_rng(rng).normal(0.8, 0.05, (*sizes, seeds))
-    return xr.DataArray(values, dims=(*names, "seed"), coords=coords, name="accuracy")
+def probabilities() -> xr.Dataset:
+    """Three methods, two seeds, 400 rows of three classes: honest, overconfident, and without an idea."""
+    label = RNG.integers(3, size=400)
+    truth = RNG.dirichlet(np.ones(3), (2, 400))
+    label = np.array([RNG.choice(3, p=row) for row in truth[0]])
+    sharp = truth**4 / (truth**4).sum(-1, keepdims=True)
+    table = np.stack([truth, sharp, np.full_like(truth, 1 / 3)])
+    score = {"accuracy": 0.8 + 0.05 * RNG.normal(size=(3, 2)), "log_loss": 0.5 + 0.1 * RNG.random((3, 2))}
+    variables = {name: (("method", "seed"), values) for name, values in score.items()}
+    variables |= {"probability": (("method", "seed", "row", "class"), table), "label": ("row", label)}
+    return xr.Dataset(variables, coords={"method": NAMES})
 
 
-def lines_with_markers(ax):
-    return [container.lines[0] for container in ax.containers]
-
-
-def draws(figure: Figure) -> None:
-    """The figure can be drawn, in every format that a paper needs."""
-    for kind in ("png", "pdf", "svg"):
-        figure.savefig(io.BytesIO(), format=kind, dpi=40)
-
-
-def test_means_of_a_sweep_are_those_of_mean_interval():
-    values = sweep_of(4, 3)
-    means = plots.sweep_means(values)
-    for i, j in np.ndindex(4, 3):
-        expected = metrics.mean_interval(values.values[i, j])
-        np.testing.assert_allclose([means[name].values[i, j] for name in ("mean", "low", "high")], expected)
-    assert (means.runs == 5).all()
-    narrow = plots.sweep_means(values, level=0.5)
-    assert (narrow.high - narrow.low < means.high - means.low).all()
-
-
-def test_order_of_dimensions_does_not_matter():
-    values = sweep_of(4, 3)
-    xr.testing.assert_allclose(
-        plots.sweep_means(values), plots.sweep_means(values.transpose("seed", "features", "rate")).transpose("rate", ...)
+def gas() -> xr.Dataset:
+    radius, position = (np.arange(12) + 0.5) / 8, np.linspace(-2, 2, 21)
+    return xr.Dataset(
+        {
+            "omega": (("chain", "particle", "dim"), RNG.normal(size=(2, 30, 2)) / 2),
+            "radial_density": ("radius", RNG.random(12)),
+            "ball_density": ("radius", np.where(radius < 1, 0.3, 0)),
+            "second_moment": (("chain", "step"), 0.5 + 0.05 * RNG.normal(size=(2, 40))),
+            "line_density": ("position", RNG.random(21)),
+            "semicircle_density": ("position", np.sqrt(np.clip(2 - position**2, 0, None))),
+            "ground_state": ("site", np.linspace(-1, 1, 9)),
+            "hermite": ("site", np.linspace(-1, 1, 9)),
+        },
+        coords={"radius": radius, "position": position, "step": 10 * np.arange(40)},
+        attrs={"config": json.dumps({"beta": 8.0, "strength": 1.0, "stiffness": 1.0})},
     )
 
 
-def test_runs_that_failed_are_left_out_and_counted():
-    values = sweep_of(4)
-    values[1, 2], values[2], values[3, :4] = np.nan, np.inf, np.nan
-    means = plots.sweep_means(values)
-    np.testing.assert_array_equal(means.runs, [5, 4, 0, 1])
-    np.testing.assert_allclose(means["mean"][1], np.delete(values[1].values, 2).mean())
-    assert np.isnan(means["mean"][2])
-    assert float(means["mean"][3]) == values[3, 4]
-    assert np.isnan(means.low[3])
-    for draw in (plots.plot_sweep, plots.plot_sweep_rows):
-        ax = draw(values)
-        assert ax.get_title(loc="right") == "10 of 20 runs not finite"
-    ax = plots.plot_sweep_rows(plots.sweep_differences(values, {"rate": 1.0}))
-    assert ax.get_title(loc="right") == "10 of 15 pairs not finite"
-    for ax in (plots.plot_sweep(values), ax):
-        draws(ax.figure)
+def attention() -> xr.Dataset:
+    size, labels = 12, np.repeat([0, 1, 2], 4)
+    variables = {
+        "attention": (("task", "method", "query", "key"), RNG.uniform(-1, 1, (2, 3, size, size))),
+        "query_label": (("task", "query"), np.stack([labels, labels])),
+        "key_label": (("task", "key"), np.stack([labels, labels])),
+        "accuracy": (("task", "method", "seed"), RNG.random((2, 3, 4))),
+    }
+    return xr.Dataset(variables, coords={"task": ["near", "far"], "method": NAMES})
 
 
-def test_one_setting_is_a_line_of_means_with_bars_and_the_runs_as_dots():
-    values = sweep_of(4)
-    ax = plots.plot_sweep(values, scale=100, label="accuracy [%]")
-    means = plots.sweep_means(values)
-    (line,) = lines_with_markers(ax)
-    np.testing.assert_allclose(line.get_xdata(), np.sort(values.rate))
-    np.testing.assert_allclose(line.get_ydata(), 100 * means["mean"].sortby("rate"))
-    (bars,) = (bar for container in ax.containers for bar in container.lines[2])
-    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
-    np.testing.assert_allclose(ends, 100 * means[["low", "high"]].sortby("rate").to_dataarray().values.T)
-    dots = np.array([dots.get_ydata() for dots in ax.lines if dots not in ax.containers[0].lines and len(dots.get_xdata()) == 4][:5])
-    np.testing.assert_allclose(np.sort(dots, axis=None), np.sort(100 * values.values, axis=None))
-    assert ax.get_xscale() == "log"
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("rate", "accuracy [%]")
+def kernels() -> xr.Dataset:
+    gram = np.corrcoef(RNG.normal(size=(10, 30)))
+    variables = {
+        "marginal_density": (("task", "stage", "frequency"), RNG.random((1, 2, 15))),
+        "radial_density": (("task", "stage", "radius"), RNG.random((1, 2, 12))),
+        "gram": (("task", "stage", "point", "point_2"), np.stack([[np.eye(10), gram]])),
+        "gram_label": (("task", "point"), np.repeat([[0, 1]], 5, axis=1)),
+    }
+    coords = {"task": ["xor"], "stage": ["start", "learned"], "frequency": np.arange(-7, 8) / 2, "radius": (np.arange(12) + 0.5) / 4}
+    return xr.Dataset(variables, coords=coords)
 
 
-def test_two_settings_are_a_line_each_told_apart_without_colour():
-    values = sweep_of(4, 3)
-    ax = plots.plot_sweep(values, along="features")
-    lines = lines_with_markers(ax)
-    assert len(lines) == 4
-    for k, line in enumerate(lines):
-        np.testing.assert_allclose(line.get_ydata(), plots.sweep_means(values)["mean"][k])
-    assert len({(line.get_marker(), line.get_linestyle()) for line in lines}) == 4
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["1", "0.1", "0.01", "0.001"]
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["16", "32", "64"]
+def coulomb(**sizes: list) -> xr.Dataset:
+    """Accuracy on fresh rows over the given settings and five seeds."""
+    shape = (*(len(values) for values in sizes.values()), 5)
+    found = xr.Dataset({"fresh_accuracy": ((*sizes, "seed"), RNG.uniform(0.5, 0.8, shape))}, coords=sizes)
+    part = {"sigma": "noise", "n_features": "budget"}[list(sizes)[1]] if "method" in sizes else "lambda"
+    return found.assign_attrs(config=json.dumps({"part": part}))
 
 
-def test_words_as_settings_are_not_joined_and_even_steps_are_linear():
-    words = sweep_of(3).assign_coords(rate=["fixed", "learned", "softmax"]).rename(rate="method")
-    ax = plots.plot_sweep(words)
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["fixed", "learned", "softmax"]
-    assert lines_with_markers(ax)[0].get_linestyle() == "None"
-    assert plots.plot_sweep(sweep_of(3).assign_coords(rate=[1.0, 2.0, 3.0])).get_xscale() == "linear"
-    assert plots.plot_sweep(sweep_of(3).assign_coords(rate=[-1.0, 0.0, 3.0])).get_xscale() == "linear"
+NOISE = coulomb(method=["bayes", "svm", "paper", "particles"], sigma=[1e-3, 1.0, 10.0])
+STRENGTH = coulomb(**{"sigma": [1e-3, 1.0], "lambda": [0.0, 0.5, 1.0]})
+BUDGET = coulomb(method=["rff", "particles"], n_features=[16, 64, 256], sigma=[1.0])
+SECONDS = np.array([[0.1, 1.0], [0.2, 0.9]])
+RUNTIME = xr.Dataset({"seconds": (("method", "n"), SECONDS)}, coords={"method": ["rff", "particles"], "n": [100, 1000]})
+
+FIGURES = {
+    "gas": lambda: plots.figure_gas(gas()),
+    "attention": lambda: plots.figure_attention(attention(), NAMES),
+    "accuracy": lambda: plots.figure_accuracy(attention(), chance=[0.5, 0.25]),
+    "classify": lambda: plots.figure_classify(probabilities()),
+    "kernels": lambda: plots.figure_learned_kernels(kernels()),
+    "coulomb accuracy": lambda: plots.figure_coulomb_accuracy(NOISE, STRENGTH, METHODS),
+    "coulomb cost": lambda: plots.figure_coulomb_cost(BUDGET, RUNTIME, METHODS),
+}
 
 
-def test_a_map_holds_the_means_and_writes_them():
-    values = sweep_of(4, 3)
-    values[2, 1] = np.nan
-    ax = plots.plot_sweep_map(values)
-    means = plots.sweep_means(values)
-    shown = ax.images[0].get_array()
-    np.testing.assert_allclose(shown.filled(np.nan), means["mean"])
-    texts = {(round(text.get_position()[1]), round(text.get_position()[0])): text.get_text() for text in ax.texts}
-    assert texts[2, 1] == "no run"
-    half = float(means.high[0, 0] - means["mean"][0, 0])
-    assert texts[0, 0] == f"{float(means['mean'][0, 0]):.3f}\n± {half:.3f}"
-    assert all(text.get_fontsize() >= 8 for text in ax.texts)
-    turned = plots.plot_sweep_map(values, along="rate")
-    np.testing.assert_allclose(turned.images[0].get_array().filled(np.nan), means["mean"].T)
-    assert (turned.get_xlabel(), turned.get_ylabel()) == ("rate", "features")
-    assert plots.plot_sweep_map(values, decimals=1).texts[0].get_text().startswith(f"{float(means['mean'][0, 0]):.1f}\n")
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_legible_and_nothing_overlaps(name):
+    figure = FIGURES[name]()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    for ax in figure.axes:
+        shown = [text for text in ax.findobj(Text) if text.get_text() and text.get_visible()]
+        assert all(text.get_fontsize() >= 8 for text in shown), [text.get_text() for text in shown if text.get_fontsize() < 8]
+        for axis in (ax.xaxis, ax.yaxis):
+            boxes = [tick.get_window_extent(renderer) for tick in axis.get_ticklabels() if tick.get_text()]
+            assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    tight = figure.get_tightbbox(renderer)
+    assert tight.x0 > -0.05
+    assert tight.x1 < figure.get_figwidth() + 0.05
 
 
-def test_differences_are_paired_by_seed():
-    seeds = np.random.default_rng(1).normal(0, 10, 5)  # far larger than the differences
-    values = sweep_of(4, 3) + xr.DataArray(seeds, dims="seed")
-    found = plots.sweep_differences(values, {"features": 32})
-    assert found.features.values.tolist() == [16, 64]
-    np.testing.assert_allclose(found.sel(features=64), values.sel(features=64) - values.sel(features=32), atol=1e-12)
-    assert found.attrs["baseline"] == "features 32"
-    means = plots.sweep_means(found)
-    expected = metrics.paired_difference(values.values[0, 2], values.values[0, 1])
-    np.testing.assert_allclose([means[name].values[0, 1] for name in ("mean", "low", "high")], expected)
-    assert float(abs(means.high - means.low).max()) < 1
-    both = plots.sweep_differences(values, {"features": 32, "rate": 0.1})
-    assert both.sizes == values.sizes
-    np.testing.assert_array_equal(both.sel(features=32, rate=0.1), 0)
+@pytest.mark.parametrize(("name", "kind"), [("classify", "pdf"), ("coulomb cost", "svg")])
+def test_figures_are_vectors(name, kind):
+    buffer = io.BytesIO()
+    FIGURES[name]().savefig(buffer, format=kind)
+    assert buffer.tell() > 10_000
 
 
-def test_rows_of_differences_are_filled_where_their_interval_leaves_zero_out():
-    values = sweep_of(3)
-    values[1], values[2] = values[0] + 0.1 + 0.001 * np.arange(5), values[0] + np.array([-1, 1, -1, 1, 0.1])
-    ax = plots.plot_sweep_rows(plots.sweep_differences(values, {"rate": 1.0}), scale=100)
-    dots = [line for line in ax.lines if line.get_marker() == "o"]
-    np.testing.assert_allclose([dot.get_xdata()[0] for dot in dots], [10.2, 2.0])
-    assert [to_rgba(dot.get_markerfacecolor()) == to_rgba("white") for dot in dots] == [False, True]
-    assert ax.get_xlabel() == "accuracy, less that of rate 1"
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["0.1", "0.01"]
+def test_each_part_of_the_coulomb_benchmark_has_its_figure():
+    for part in (NOISE, STRENGTH, BUDGET, RUNTIME.assign_attrs(config=json.dumps({"part": "runtime"}))):
+        figure = plots.figure_coulomb(part, METHODS)
+        assert len(figure.axes) == 1
+        assert figure.axes[0].get_legend() is not None
 
 
-def test_a_map_of_differences_is_centred_and_bold_where_it_is_told_from_zero():
-    values = sweep_of(2, 3)
-    values[:, 1], values[:, 2] = values[:, 0] + 0.2 + 0.001 * np.arange(5), values[:, 0] + 0.1 * np.array([-1, 1, -1, 1, 0.1])
-    ax = plots.plot_sweep_map(plots.sweep_differences(values, {"features": 16}))
-    low, high = ax.images[0].get_clim()
-    assert low == -high
-    assert [text.get_fontweight() for text in ax.texts] == ["bold", "normal", "bold", "normal"]
+def test_dots_are_seeds_and_bars_their_means():
+    values = attention()["accuracy"].isel(task=0)
+    values[1, 2] = np.nan
+    ax = plots.plot_methods(values, labels={"fixed": "random"}, chance=0.25)
+    for row in range(3):
+        dots, bar = ax.lines[2 * row : 2 * row + 2]
+        expected = 100 * values[row].values[np.isfinite(values[row])]
+        np.testing.assert_allclose(dots.get_xdata(), expected)
+        np.testing.assert_allclose(bar.get_xdata(), expected.mean())
+    assert ax.lines[-1].get_xdata()[0] == 25
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["softmax", "random", "align"]
+    values[1] = np.nan
+    assert [len(line.get_xdata()) for line in plots.plot_methods(values).lines] == [4, 2, 0, 4, 2]
 
 
-def test_the_figure_of_a_sweep_has_its_panels():
-    one, two = sweep_of(4), sweep_of(4, 3)
-    assert [len(plots.figure_sweep(values).axes) for values in (one, two)] == [1, 3]  # a map has a colour bar
-    assert len(plots.figure_sweep(one, baseline={"rate": 1.0}).axes) == 2
-    figure = plots.figure_sweep(two, baseline={"features": 16}, label="accuracy [%]", scale=100.0)
-    assert len(figure.axes) == 4
-    draws(figure)
+def test_curves_are_means_with_their_intervals():
+    ax = plots.plot_noise(NOISE, METHODS)
+    assert [line.get_label() for line in ax.lines] == [METHODS[name] for name in ("bayes", "svm", "paper", "particles")]
+    for name, line, band in zip(("bayes", "svm", "paper", "particles"), ax.lines, ax.collections, strict=True):
+        rows = [metrics.mean_interval(100 * row) for row in NOISE["fresh_accuracy"].sel({"method": name}).values]
+        np.testing.assert_allclose(line.get_ydata(), [row.value for row in rows])
+        ends = np.sort(np.unique(np.round(band.get_paths()[0].vertices[:, 1], 9)))
+        np.testing.assert_allclose(ends, np.sort([end for row in rows for end in row[1:]]), rtol=1e-6)
+    assert len({(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}) == 4
 
 
-def test_one_seed_has_a_mean_and_no_interval():
-    values = sweep_of(3, 2, seeds=1)
-    figure = plots.figure_sweep(values, baseline={"features": 16})
-    assert all("±" not in text.get_text() for text in figure.axes[0].texts)
-    draws(figure)
+def test_gains_of_the_repulsion_are_paired():
+    ax = plots.plot_strength(STRENGTH)
+    for k, container in enumerate(ax.containers):
+        values = STRENGTH["fresh_accuracy"].isel(sigma=k)
+        gains = [100 * (values.sel({"lambda": strength}) - values.sel({"lambda": 0.0})).mean() for strength in (0.5, 1.0)]
+        np.testing.assert_allclose(container.lines[0].get_ydata(), gains)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (np.zeros((3, 2)), "values must be a DataArray of numbers with dims seed and one or two settings, none empty, got ndarray"),
-        (xr.DataArray(np.zeros(3), dims="seed"), r"got dtype float64, dims \{'seed': 3\}"),
-        (xr.DataArray(np.zeros((3, 2)), dims=("a", "b")), r"dims \{'a': 3, 'b': 2\}"),
-        (xr.DataArray(np.zeros((3, 0)), dims=("a", "seed")), r"'seed': 0"),
-        (xr.DataArray(np.zeros((2, 2, 2, 2)), dims=("a", "b", "c", "seed")), "one or two settings"),
-        (xr.DataArray(np.array([["x", "y"]]), dims=("a", "seed")), "dtype <U1"),
-    ],
-)
-def test_what_is_no_sweep_is_named(values, message):
-    for draw in (plots.sweep_means, plots.plot_sweep, plots.plot_sweep_map, plots.plot_sweep_rows, plots.figure_sweep):
-        with pytest.raises(ValueError, match=message):
-            draw(values)
+def test_reliability_is_that_of_metrics_and_tells_honest_from_overconfident():
+    ds = probabilities()
+    ax = plots.plot_reliability(ds)
+    diagonal, *lines = ax.lines
+    assert [line.get_label() for line in lines] == NAMES
+    np.testing.assert_array_equal(diagonal.get_xdata(), diagonal.get_ydata())
+    pooled = ds["probability"].sel({"method": "fixed"}).values.reshape(-1, 3)
+    _, right, stated, share = metrics.reliability(pooled, np.tile(ds["label"].values, 2), n_bins=10)
+    np.testing.assert_allclose(lines[1].get_xydata(), np.transpose([stated, right])[share > 0.01])
+    honest = probabilities().isel(seed=[0])  # the labels are drawn from those of the first seed
+    gap = [float((line.get_xdata() - line.get_ydata())[-3:].mean()) for line in plots.plot_reliability(honest).lines[1:3]]
+    assert abs(gap[0]) < 0.1 < gap[1]
+    only = plots.plot_reliability(ds, methods=["align"])
+    assert len(only.lines) == 2
+    assert len(only.lines[1].get_xdata()) == 1  # it always says one third
 
 
-def test_bad_arguments_of_a_sweep_are_named():
-    with pytest.raises(ValueError, match=r"along must be one of the settings \['features', 'rate'\], got 'n'"):
-        plots.plot_sweep(sweep_of(4, 3), along="n")
-    with pytest.raises(ValueError, match=r"values must have two settings beside seed, got \['rate'\]"):
-        plots.plot_sweep_map(sweep_of(4))
-    with pytest.raises(ValueError, match=r"baseline must name some of the settings \['rate'\], got \{'n': 3\}"):
-        plots.sweep_differences(sweep_of(4), {"n": 3})
-    with pytest.raises(ValueError, match=r"baseline must be one of \[1.0, 0.1, 0.01, 0.001\] in rate, got 3"):
-        plots.sweep_differences(sweep_of(4), {"rate": 3})
-    with pytest.raises(ValueError, match="decimals must be an integer of at least 0, got -1"):
-        plots.plot_sweep_map(sweep_of(4, 3), decimals=-1)
-    with pytest.raises(ValueError, match="level must be between 0 and 1"):
-        plots.plot_sweep(sweep_of(4), level=1.0)
+def test_more_methods_than_colours_are_all_drawn():
+    ds = probabilities().isel(method=[0] * 9).assign_coords(method=[f"m{k}" for k in range(9)])
+    lines = plots.plot_reliability(ds).lines[1:]
+    assert len(lines) == len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
 
 
-def test_settings_without_coordinates_are_counted():
-    ax = plots.plot_sweep(xr.DataArray(np.zeros((3, 2)), dims=("a", "seed")))
-    np.testing.assert_array_equal(lines_with_markers(ax)[0].get_xdata(), [0, 1, 2])
+def test_spectra_and_gas_are_the_numbers():
+    ds = kernels()
+    ax = plots.plot_spectrum(ds, "xor", along="radius")
+    for patch, stage in zip(ax.patches, ("start", "learned"), strict=True):
+        np.testing.assert_array_equal(patch.get_data()[0], ds["radial_density"].sel(task="xor", stage=stage))
+    found = gas()
+    np.testing.assert_array_equal(plots.plot_ball(found, chain=1).collections[0].get_offsets(), found["omega"][1])
+    np.testing.assert_array_equal(plots.plot_radial(found).patches[0].get_data()[0], found["radial_density"])
+    found["second_moment"][1, 5] = np.nan
+    mean = plots.plot_second_moment(found).lines[2].get_ydata()
+    assert np.flatnonzero(np.isnan(mean)).tolist() == [5]
+
+
+def test_one_particle_is_drawn_and_a_line_is_no_plane():
+    assert len(plots.plot_ball(gas().isel(particle=[0])).collections[0].get_offsets()) == 1
+    with pytest.raises(ValueError, match="ds must hold particles in the plane, got dim 1"):
+        plots.plot_ball(gas().isel(dim=[0]))
+    with pytest.raises(ValueError, match=r"centres must be those of two bins at least, got \[0.0625\]"):
+        plots.plot_radial(gas().isel(radius=[0]))
+
+
+def test_bad_input_is_named():
+    values, ds = attention()["accuracy"], probabilities()
+    for wrong in (values, values.isel(task=0, method=[]), np.zeros(3)):
+        with pytest.raises(ValueError, match=r"values must be a DataArray \(method, seed\) of one method at least, got"):
+            plots.plot_methods(wrong)
+    with pytest.raises(ValueError, match=r"ds must hold probability \(method, seed, row, class\) and label \(row\)"):
+        plots.plot_reliability(ds.isel(seed=0))
+    with pytest.raises(ValueError, match=r"methods must name some of \['softmax', 'fixed', 'align'\], got \['other'\]"):
+        plots.plot_reliability(ds, methods=["other"])
+    with pytest.raises(ValueError, match="probabilities"):
+        plots.plot_reliability(ds.assign(probability=ds["probability"] * np.nan))
+    with pytest.raises(ValueError, match=r"method must hold one of .*, got \['other'\]"):
+        plots.plot_noise(NOISE.isel(method=[0]).assign_coords(method=["other"]), {})

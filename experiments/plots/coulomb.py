@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import metrics
-from experiments.plots.methods import METHOD_STYLES, figure_accuracy, plot_curves
-from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, axes_of, finish, legend_beside, panels_of
+from experiments.plots.methods import figure_accuracy, plot_curves, styles
+from experiments.plots.panels import axes_of, finish, legend_beside, panels_of
+from experiments.plots.sweeps import plot_sweep, sweep_differences
 
 
 def plot_noise(ds: xr.Dataset, labels: dict[str, str], *, ax: Axes | None = None) -> Axes:
@@ -21,17 +20,7 @@ def plot_noise(ds: xr.Dataset, labels: dict[str, str], *, ax: Axes | None = None
 
 def plot_strength(ds: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     """Gain of a repulsion over none in the paper's dynamics, paired by seed, one line a noise."""
-    ax = axes_of(ax)
-    gains = 100 * (ds["fresh_accuracy"] - ds["fresh_accuracy"].sel({"lambda": 0.0}))
-    colours = (BLACK, BLUE, SKY, GREEN, ORANGE, RED, PINK, GREY)
-    for k, sigma in enumerate(ds["sigma"].values):
-        points = gains.sel(sigma=sigma).transpose("lambda", "seed").values[1:]
-        mean, low, _ = np.transpose([metrics.mean_interval(row) for row in points])
-        x = ds["lambda"].values[1:] + 0.012 * (k - ds.sizes["sigma"] / 2)
-        bars = np.where(np.isfinite(low), mean - low, 0)
-        ax.errorbar(x, mean, bars, color=colours[k % 8], marker="o", markersize=4, linewidth=1.2, elinewidth=0.9, label=f"{sigma:g}")
-    ax.axhline(0, color=GREY, linestyle=":")
-    ax.legend(frameon=False, title="sigma", fontsize=8, title_fontsize=9, ncols=2, loc="lower right")
+    ax = plot_sweep(sweep_differences(ds["fresh_accuracy"], {"lambda": 0.0}), along="lambda", scale=100.0, ax=ax)
     return finish(ax, "gain of the repulsion, the paper's settings", "strength lambda", "accuracy - that at 0 [points]")
 
 
@@ -47,10 +36,8 @@ def plot_budget(ds: xr.Dataset, labels: dict[str, str], sigma: float, *, ax: Axe
 def plot_runtime(ds: xr.Dataset, labels: dict[str, str], *, ax: Axes | None = None) -> Axes:
     """Seconds of a fit against the number of rows."""
     ax = axes_of(ax)
-    for name in (name for name in METHOD_STYLES if name in ds["method"].values):
-        colour, line, marker = METHOD_STYLES[name]
-        seconds = ds["seconds"].sel({"method": name})
-        ax.plot(ds["n"], seconds, color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.5, label=labels.get(name, name))
+    for name, style in styles(ds["method"]).items():
+        ax.plot(ds["n"], ds["seconds"].sel({"method": name}), markersize=4, linewidth=1.5, label=labels.get(name, name), **style)
     ax.set_xscale("log")
     ax.set_yscale("log")
     return finish(ax, "run time of a fit", "rows n", "CPU time [s]")

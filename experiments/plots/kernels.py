@@ -26,8 +26,8 @@ def plot_spectrum(ds: xr.Dataset, task: str, *, along: str = "frequency", ax: Ax
             fill=stage == "start",
             alpha=0.45 if stage == "start" else 1,
         )
-    ax.legend(frameon=False)
-    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False, loc="upper right", ncols=2, fontsize=9)
+    ax.set_ylim(0, 1.2 * float(ds[name].sel(task=task).max()))  # room for the legend
     return finish(ax, f"{task}: spectral density", f"{label} [1 / input unit]", "density")
 
 

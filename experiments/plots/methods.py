@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import metrics
 from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, axes_of, finish, panels_of
+from experiments.plots.sweeps import sweep_means
 
 METHOD_STYLES = {  # colour, line, marker
     "bayes": (GREY, ":", ""),
@@ -37,7 +38,12 @@ def plot_methods(
     scale: float = 100.0,
     chance: float | None = None,
 ) -> Axes:
-    """One row a method: a small dot for each seed, a bar at the mean.  values (method, seed); chance in the values' unit."""
+    """One row a method: a small dot for each seed that has a finite value, a bar at their mean.
+
+    values (method, seed) and chance are multiplied by `scale` into the unit. ValueError for values of other dimensions.
+    """
+    if not isinstance(values, xr.DataArray) or set(values.dims) != {"method", "seed"} or not values.sizes["method"]:
+        raise ValueError(f"values must be a DataArray (method, seed) of one method at least, got {getattr(values, 'sizes', values)!r}")
     ax = axes_of(ax)
     names = [str(name) for name in values["method"].values]
     for row, name in enumerate(names):
@@ -56,6 +62,14 @@ def plot_methods(
     return finish(ax, title, unit, "")
 
 
+def styles(methods: xr.DataArray) -> dict[str, dict[str, Any]]:
+    """Colour, dashes and marker of the methods that have some, in the order of METHOD_STYLES; ValueError if none has."""
+    found = {name: style for name, style in METHOD_STYLES.items() if name in methods.values}
+    if not found:
+        raise ValueError(f"method must hold one of {list(METHOD_STYLES)}, got {methods.values.tolist()}")
+    return {name: {"color": colour, "linestyle": line, "marker": marker} for name, (colour, line, marker) in found.items()}
+
+
 def figure_accuracy(
     ds: xr.Dataset, *, labels: dict[str, str] | None = None, chance: Sequence[float] | None = None, title: str = "{task}"
 ) -> Figure:
@@ -72,16 +86,14 @@ def figure_accuracy(
 
 
 def plot_curves(values: xr.DataArray, along: str, labels: dict[str, str], *, unit: str, title: str, ax: Axes | None = None) -> Axes:
-    """One line a method, its mean over seeds in percent with Student's 95 % interval as a band.  values (method, along, seed)."""
+    """One line a method that has a style, its mean over seeds in percent with Student's 95 % interval as a band.
+
+    values (method, along, seed). ValueError if none of the methods is in METHOD_STYLES.
+    """
     ax = axes_of(ax)
-    x = values[along].values
-    for name, (colour, line, marker) in METHOD_STYLES.items():
-        if name not in values["method"].values:
-            continue
-        points = 100 * values.sel({"method": name}).transpose(along, "seed").values
-        mean, low, high = np.transpose([metrics.mean_interval(row) for row in points])
-        ax.plot(x, mean, color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.5, label=labels.get(name, name))
-        if np.isfinite(high).all():
-            ax.fill_between(x, low, high, color=colour, alpha=0.10, linewidth=0)
+    for name, style in styles(values["method"]).items():
+        means = 100 * sweep_means(values.sel({"method": name}))[["mean", "low", "high"]]
+        ax.plot(means[along], means["mean"], markersize=4, linewidth=1.5, label=labels.get(name, name), **style)
+        ax.fill_between(means[along], means["low"], means["high"], color=style["color"], alpha=0.10, linewidth=0)
     ax.set_xscale("log")
     return finish(ax, title, unit, "accuracy [%]")

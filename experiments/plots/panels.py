@@ -18,6 +18,7 @@ def axes_of(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
 
 
 def finish(ax: Axes, title: str, xlabel: str, ylabel: str) -> Axes:
+    """The Axes with title and labels, without the frame's upper and right side."""
     ax.set_title(title, fontsize=11, loc="left")
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
@@ -26,6 +27,7 @@ def finish(ax: Axes, title: str, xlabel: str, ylabel: str) -> Axes:
 
 
 def panels_of(n: int, width: float, height: float, n_rows: int = 1) -> tuple[Figure, list[Axes]]:
+    """A new Figure of so many inches, and n panels in rows."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(n_rows, -(-n // n_rows), squeeze=False).ravel().tolist()
     for spare in axes[n:]:
@@ -39,7 +41,9 @@ def legend_beside(ax: Axes) -> None:
 
 
 def edges_of(centres: Any) -> np.ndarray:
-    """Edges of equal bins from their centres."""
+    """Edges of equal bins from their centres, two at least."""
     centres = np.asarray(centres, dtype=float)
+    if centres.size < 2:
+        raise ValueError(f"centres must be those of two bins at least, got {centres.tolist()}")
     half = (centres[1] - centres[0]) / 2
     return np.append(centres - half, centres[-1] + half)

@@ -279,6 +279,5 @@ def _say_missing(ax: Axes, values: xr.DataArray) -> None:
     """How many runs the means leave out, where there are any."""
     missing = int((~np.isfinite(values)).sum())
     if missing:
-        ax.set_title(
-            f"{missing} of {values.size} {'pairs' if 'baseline' in values.attrs else 'runs'} not finite", loc="right", fontsize=9, color=RED
-        )
+        word = "pairs" if "baseline" in values.attrs else "runs"
+        ax.set_title(f"{missing} of {values.size} {word} not finite", loc="right", fontsize=9, color=RED)
