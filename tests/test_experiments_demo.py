@@ -29,7 +29,7 @@ def kernel_dataset(accuracy: np.ndarray) -> xr.Dataset:
             **scores,
             "radial_density": (("task", "stage", "radius"), rng.random((1, 2, 5))),
             "marginal_density": (("task", "stage", "frequency"), rng.random((1, 2, 5))),
-            "gram": (("task", "stage", "row", "column"), rng.random((1, 2, 6, 6))),
+            "gram": (("task", "stage", "row", "column"), np.tile(np.corrcoef(rng.random((6, 9))), (1, 2, 1, 1))),
             "gram_label": (("task", "row"), np.array([[0, 0, 0, 1, 1, 1]])),
         },
         coords={
