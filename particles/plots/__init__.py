@@ -1,5 +1,5 @@
-"""Pictures of a trajectory. Every function draws one Dataset of `simulate` on given or new Axes and returns the Axes; none shows it.
-`plot_health` and `animate` make figures of their own.
+"""Pictures of a trajectory and of the kernel that it learned. A function `plot_x` draws one Dataset of `simulate`, or Gram matrices and
+particles, on given or new Axes and returns the Axes; none shows it. `plot_health`, `figure_grams` and `animate` make figures of their own.
 
 Theory enters as arrays, so that a picture can be redrawn from the Dataset and a curve alone.
 """
