@@ -25,7 +25,8 @@ class DensityPanel extends Canvas {
     const curve = store.run.theory[name];
     if (this.table !== table || this.arrivals !== store.arrivals) this.top = peak(table, 2);
     Object.assign(this, { table, arrivals: store.arrivals });
-    const top = 1.08 * Math.max(this.top, curve ? (extent([curve[1]]) ?? [0, 0])[1] : 0) || 1;
+    const high = curve ? (extent([curve[1]]) ?? [0, 0])[1] : 0;
+    const top = 1.08 * Math.max(this.top, Math.min(high, 1.5 * this.top)) || 1; // a curve may go to infinity
     const limits = store.run.limits[name];
     const axes = new Axes(this, limits, [0, top], { title: `density of ${quantity(name)}`, xlabel: quantity(name) });
     const context = this.backdrop([theme, name, top, ...limits], theme, (back) => axes.draw(back, theme));

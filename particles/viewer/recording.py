@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from particles.arrays import as_float, as_real, count, is_torch
+from particles.arrays import count
 from particles.energy import Energy, Sum
 from particles.features import Feature, as_feature
-from particles.plots.density import density_samples, n_bins
-from particles.plots.panels import check_index
+from particles.plots.density import density_samples, n_bins, theory_curve
+from particles.plots.panels import check_index, numbers
 from particles.resample import particle_energies
-from particles.targets import to_numpy
 from particles.viewer.sources import Growing, Stored, spread
 
 CHUNK_BYTES, CHUNK_SECONDS = 2**20, 0.2  # of one answer: small enough that others come between
@@ -197,8 +196,8 @@ class Recording:
         """A row function of `particle_energies`; NaN for particles that are not finite, and for all that interact with one."""
         parts = energy.energies if isinstance(energy, Sum) else (energy,)
         alone = all(part.bodies == 1 for part in parts)
-        _, n_particles, _ = self.source.shape
-        cost = 0 if alone else n_particles**2 * self.choices.n_frames
+        n_frames = len(self.source.steps) if isinstance(self.source, Stored) else self.choices.n_frames
+        cost = 0 if alone else self.source.shape[1] ** 2 * n_frames
         if cost > MAX_PAIRS:
             raise ValueError(
                 f"colours[{name!r}] must need at most {MAX_PAIRS:.0e} pairs, got {cost:.1e}: "
@@ -234,23 +233,18 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _curve(curve: Any, name: Any, densities: list[str]) -> list[list[float]]:
-    """A theory curve as two lists of finite numbers."""
+def _curve(curve: Any, name: Any, densities: list[str]) -> list[list[float | None]]:
+    """A theory curve as two lists, None where it is not finite."""
     if str(name) not in [*densities, "gram"]:
         raise ValueError(f"theory must be of {[*densities, 'gram']}, got {name!r}")
-    if not isinstance(curve, (tuple, list)) or len(curve) != 2:
-        raise ValueError(f"theory[{name!r}] must be two arrays, got {curve!r}")
-    x, y = (as_float(values, f"theory[{name!r}]") for values in curve)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(f"theory[{name!r}] must be two arrays of one length, got shapes {x.shape} and {y.shape}")
-    return [x.tolist(), y.tolist()]
+    return [[float(v) if np.isfinite(v) else None for v in values] for values in theory_curve(curve)]
 
 
 def _aligned(value: Any, name: str, source: Stored | Growing) -> np.ndarray:
     """Values as (chain, particle), or (chain, step, particle) of all the Dataset's steps."""
     if hasattr(value, "dims"):
         value = value.transpose("chain", "step", "particle", missing_dims="ignore")
-    values = as_real(to_numpy(value, name) if is_torch(value) else value, name)
+    values = numbers(value, name)
     n_chains, n_particles, _ = source.shape
     allowed = [(n_particles,), (n_chains, n_particles)]
     allowed += [(n_chains, source.n_all, n_particles)] if isinstance(source, Stored) else []
@@ -261,12 +255,14 @@ def _aligned(value: Any, name: str, source: Stored | Growing) -> np.ndarray:
 
 def _gram(x: Any, feature: str | Feature, source: Stored | Growing) -> Row:
     """A row function of the eigenvalues of K_N(x, x) / n, descending; NaN where the kernel is not finite."""
-    x, feature = as_float(to_numpy(x, "gram"), "gram"), as_feature(feature)
+    x, feature = numbers(x, "gram", finite=True), as_feature(feature)
     if x.ndim != 2 or not 2 <= len(x) <= MAX_ROWS:
         raise ValueError(f"gram must have 2 to {MAX_ROWS} data rows, (n, dim), got shape {x.shape}")
 
     def row(chain: int, frame: int) -> np.ndarray:
         omega = source.omega(chain, frame)
+        if not np.isfinite(omega).all():
+            return np.full(len(x), np.nan)
         phi = np.asarray(feature(x, omega)).reshape(len(x), -1)
         kernel = phi @ phi.T / (len(omega) * len(x))
         return np.linalg.eigvalsh(kernel)[::-1] if np.isfinite(kernel).all() else np.full(len(x), np.nan)

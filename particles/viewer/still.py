@@ -16,43 +16,36 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def still(recording: Recording, frame: int, chain: int) -> bytes:
-    """A PNG of one frame: particles, radial density and energies; particles that are not finite are left out, and counted."""
-    dataset = recording.source.dataset()
-    one = dataset.isel(step=[frame], chain=[chain])
-    finite = np.isfinite(one.omega).all(("chain", "step", "dim")).to_numpy()
-    if not finite.any():
+def still(recording: Recording, frame: int, chain: int, colour: str) -> bytes:
+    """A PNG of one frame of a chain: particles, radial density and energies; its titles count the particles that are not finite."""
+    dataset = recording.source.dataset().isel(chain=[chain])
+    if not np.isfinite(recording.source.omega(chain, frame)).all(-1).any():
         return blank(f"no finite particle in step {recording.source.steps[frame]}")
-    one = one.isel(particle=finite).load()
-    figure = _figure(9.0)
-    left, middle, right = figure.subplots(1, 3)
-    dims: Any = (recording.dims + recording.dims)[:2]
-    if len(recording.dims) == 1:
-        one_coordinate = one.isel(dim=[recording.dims[0]])
-        plot_particles(one_coordinate.isel(particle=slice(0, recording.shown.size)), ax=left)
-    else:
-        plot_particles(one.isel(particle=recording.shown[recording.shown < one.sizes["particle"]]), dims=dims, ax=left)
-    theory: Any = recording.theory.get("radial")
-    plot_density(one, theory=theory, ax=middle)
+    figure = _figure(9.0, 3.0)
+    space = {"projection": "3d"} if len(recording.dims) == 3 else {}
+    values = None if colour == "none" else recording.parts[f"colour:{colour}"](chain, frame)
+    style: dict[str, Any] = {} if values is None or not np.isfinite(values).any() else {"colour": values, "colour_label": colour}
+    drawn = dataset.isel(particle=recording.shown)
+    plot_particles(drawn, frame=frame, dims=recording.dims, ax=figure.add_subplot(1, 3, 1, **space), **style)
+    theory = recording.choices.theory or {}
+    plot_density(dataset, frames=slice(frame, frame + 1), theory=theory.get("radial"), ax=figure.add_subplot(1, 3, 2))
     if "energy" in dataset:
-        plot_energies(dataset, ax=right)
-        right.axvline(recording.source.steps[frame], color="0.5", linewidth=1, zorder=0)
-    if not finite.all():
-        left.set_title(f"{left.get_title()}, {int((~finite).sum())} particles not finite")
+        ax = plot_energies(dataset, ax=figure.add_subplot(1, 3, 3))
+        ax.axvline(recording.source.steps[frame], color="0.5", linewidth=1, zorder=0)
     return _png(figure)
 
 
 def blank(text: str) -> bytes:
     """A PNG that says `text`."""
-    figure = _figure(4.0)
+    figure = _figure(4.0, 1.0)
     figure.text(0.5, 0.5, text, ha="center", va="center")
     return _png(figure)
 
 
-def _figure(width: float) -> Figure:
+def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, 3.0), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _png(figure: Figure) -> bytes:

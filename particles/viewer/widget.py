@@ -114,7 +114,7 @@ class Viewer(anywidget.AnyWidget):
         """The widget, and a picture of the frame shown for pages without a kernel."""
         bundle = super()._repr_mimebundle_(**kwargs)
         if bundle is not None:
-            picture = blank("no frame yet") if self._recording is None else still(self._recording, self.frame, self.chain)
+            picture = blank("no frame yet") if self._recording is None else still(self._recording, self.frame, self.chain, self.colour)
             bundle[0]["image/png"] = base64.b64encode(picture).decode()
         return bundle
 
