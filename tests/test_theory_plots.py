@@ -481,8 +481,8 @@ def test_particles_stand_beside_the_solution_on_one_scale(flow_dataset):
     seen, solved = left.collections[0], right.collections[0]
     np.testing.assert_array_equal(seen.get_array(), flow_dataset["particles"].values.T)
     np.testing.assert_array_equal(solved.get_array(), flow_dataset["density"].values.T)
-    top = float(max(flow_dataset["particles"].max(), flow_dataset["density"].max()))
-    assert seen.get_clim() == solved.get_clim() == (0, top)
+    peaks = np.concatenate([flow_dataset[name].max(cell) for name, cell in (("particles", "bin"), ("density", "cell"))])
+    assert seen.get_clim() == solved.get_clim() == (0, peaks.max())
     assert left.get_ylim() == right.get_ylim()
     _, given = plt.subplots(1, 2)
     assert plots.plot_flow_beside(flow_dataset, ax=given) is given[0].figure
@@ -492,6 +492,22 @@ def test_particles_stand_beside_the_solution_on_one_scale(flow_dataset):
         plots.plot_flow_beside(flow_dataset.isel(time=[0]))
     with pytest.raises(ValueError, match="ax must be 2 Axes"):
         plots.plot_flow_beside(flow_dataset, ax=given[:1])
+
+
+def test_a_sharp_start_does_not_darken_the_rest(flow_dataset):
+    sharp = flow_dataset.copy(deep=True)
+    sharp["density"][0] *= 10
+    ax = plots.plot_flow(sharp)
+    assert ax.collections[0].get_clim()[1] == pytest.approx(2 * float(sharp["density"].max("cell").median()))
+    assert ax.collections[0].colorbar.extend == "max"
+    assert plots.plot_flow(flow_dataset).collections[0].colorbar.extend == "neither"
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 1, 1), (2, 1, 0, 1), (2, 1, 1, 2), (3, 1, 1, 1), (2, 1, 1)])
+def test_particles_of_another_form_are_named(field, shape):
+    record = field.flow(field.gibbs(field.external), [0.1, 0.2])
+    with pytest.raises(ValueError, match=r"particles must be \(time, chain, particle, 1\) at 2 times, got"):
+        field_plots.flow(field, record, particles=np.zeros(shape))
 
 
 def test_one_particle_has_a_density_and_no_error():

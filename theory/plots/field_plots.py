@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 MARGINAL = 1e-9  # stability below which a state is not called stable
+BRIGHTEST = 2.0  # times the median over time of the density's peak, where colours end at the latest: a sharp start would darken the rest
 
 
 def flow(field: MeanField, record: Flow, *, particles: ArrayLike | None = None, bins: int = 40) -> xr.Dataset:
@@ -127,17 +128,21 @@ def density_map(field: MeanField, rho: ArrayLike, *, particles: ArrayLike | None
 
 
 def plot_flow(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
-    """The density in space and time, times as cells around those saved; needs two of them, and no plane."""
+    """The density in space and time, times as cells around those saved; needs two of them, and no plane.
+
+    Colours end at the largest density or at twice the median over time of its peak; the colour bar then has an arrow.
+    """
     _require_line(dataset)
     _require_times(dataset)
     ax = axes(ax)
-    picture = _space_time(ax, dataset, "density", "edge", float(dataset["density"].max()))
-    ax.figure.colorbar(picture, ax=ax, label=label(dataset["density"]))
+    top, extend = _top(dataset["density"].values)
+    picture = _space_time(ax, dataset, "density", "edge", top)
+    ax.figure.colorbar(picture, ax=ax, label=label(dataset["density"]), extend=extend)
     return ax
 
 
 def plot_flow_beside(dataset: xr.Dataset, *, ax: Sequence[Axes] | None = None) -> Figure:
-    """The particles' density in space and time beside the solution, on the same axes and the same scale of colours.
+    """The particles' density in space and time beside the solution, on the same axes and the scale of colours of `plot_flow`.
 
     ValueError if the Dataset was made without particles, holds fewer than two times, or is in the plane.
     """
@@ -146,13 +151,13 @@ def plot_flow_beside(dataset: xr.Dataset, *, ax: Sequence[Axes] | None = None) -
         raise ValueError("dataset must be a flow with particles: theory.plots.flow(field, record, particles=...)")
     _require_times(dataset)
     left, right = panels(2, ax, size=(8.5, 3.4))
-    top = float(max(dataset["particles"].max(), dataset["density"].max()))
+    top, extend = _top(dataset["particles"].values, dataset["density"].values)
     _space_time(left, dataset, "particles", "bin_edge", top)
     picture = _space_time(right, dataset, "density", "edge", top)
     left.set_title("particles", fontsize="medium")
     right.set(title="solution", ylim=left.get_ylim(), ylabel="")
     right.title.set_fontsize("medium")
-    right.figure.colorbar(picture, ax=[left, right], label=label(dataset["density"]))
+    right.figure.colorbar(picture, ax=[left, right], label=label(dataset["density"]), extend=extend)
     return right.figure
 
 
@@ -251,6 +256,13 @@ def _space_time(ax: Any, dataset: xr.Dataset, name: str, edge: str, top: float) 
     return picture
 
 
+def _top(*densities: FloatArray) -> tuple[float, str]:
+    """Where the colours of densities (time, cell) end, and whether some lie beyond."""
+    peaks = np.concatenate([density.max(1) for density in densities])
+    top = min(peaks.max(), BRIGHTEST * float(np.median(peaks)))
+    return top, "max" if peaks.max() > top else "neither"
+
+
 def _require_times(dataset: xr.Dataset) -> None:
     if dataset.sizes["time"] < 2:
         raise ValueError(f"dataset must hold at least two times, got {dataset.sizes['time']}")
@@ -286,9 +298,10 @@ def _corners(mesh: Any) -> tuple[FloatArray, FloatArray]:
 
 def _profiles(field: MeanField, particles: FloatArray, times: int, bins: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Edges of `bins` cells, and the particles' densities and their errors in them, (time, bin)."""
-    if particles.ndim != 4 or len(particles) != times:
-        raise ValueError(f"particles must be (time, chain, particle, dim) at {times} times, got {particles.shape}")
     _, ends, _ = _edges(field)
+    dim = None if _radial(field) else 1
+    if particles.ndim != 4 or len(particles) != times or not particles.size or particles.shape[3] != (dim or particles.shape[3]):
+        raise ValueError(f"particles must be (time, chain, particle, {dim or 'dim'}) at {times} times, got {particles.shape}")
     edges = np.linspace(ends[0], ends[-1], bins + 1)
     found = [radial_profile(x, edges) if _radial(field) else marginal_profile(x, edges, 0) for x in particles]
     return edges, np.array([one.value for one in found]), np.array([one.error for one in found])
