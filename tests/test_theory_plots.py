@@ -732,5 +732,5 @@ def test_meshes_without_a_picture_are_named():
         field_plots.density_map(line, line.stationary().rho)
     with pytest.raises(ValueError, match=r"particles must be \(particle, 2\)"):
         field_plots.density_map(plane, np.full((4, 4), 0.25), particles=np.ones((3, 1)))
-    with pytest.raises(ValueError, match=r"particles must be \(time, chain, particle, dim\)"):
+    with pytest.raises(ValueError, match=r"particles must be \(time, chain, particle, 1\)"):
         field_plots.flow(line, line.flow(line.stationary().rho, [0.1]), particles=np.ones((3, 1)))
