@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,9 +47,9 @@ nb_mime_priority_overrides = [
 ]  # no kernel runs here: the picture beside it is shown
 nb_ipywidgets_js = {}
 
-# the notebooks of the repository, seen from here
-if not (DOCS / "notebooks").exists():
-    (DOCS / "notebooks").symlink_to(Path("..", "notebooks"))
+# Sphinx reads below this folder only: the notebooks are copied, times of change included
+shutil.rmtree(DOCS / "notebooks", ignore_errors=True)
+shutil.copytree(DOCS.parent / "notebooks", DOCS / "notebooks", ignore=shutil.ignore_patterns(".*"))
 
 # MathJax in one file that loads no other: formulas are drawn without network
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations

@@ -145,7 +145,7 @@ def test_every_paper_has_rows():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_links_of_a_page_exist(page):
-    """`docs/notebooks` is the folder `notebooks` once the documentation was built."""
+    """`docs/notebooks` is a copy of the folder `notebooks`, made by the build."""
     for target in re.findall(r"\]\(([^)#:\s]+)\)", text(page)) + re.findall(r"{image} (\S+)", text(page)):
         path = Path(os.path.normpath(page.parent / target))
         if path.is_relative_to(DOCS / "notebooks"):
