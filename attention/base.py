@@ -78,10 +78,12 @@ class FeatureMap(nn.Module):
 
     @property
     def heads(self) -> int:
+        """Sets of particles: one a head, or 1 that all heads share."""
         return self.omega.shape[0]
 
     @property
     def feature_dim(self) -> int:
+        """Length of the feature vector of one token."""
         return self.omega.shape[1] * self.width
 
     def forward(
@@ -160,6 +162,7 @@ class FeatureMap(nn.Module):
         return self
 
     def extra_repr(self) -> str:
+        """What the printed module says of itself: name, sizes, frozen or not."""
         heads, particles, pd = self.omega.shape
         return f"{self.name!r}, heads={heads}, particles={particles}, particle_dim={pd}, frozen={not self.omega.requires_grad}"
 

@@ -81,10 +81,12 @@ class ModelConfig:
 
     @property
     def head_dim(self) -> int:
+        """Dimension of one head's queries and keys."""
         return self.dim // self.heads
 
     @property
     def key_heads(self) -> int:
+        """Heads of keys and values: `kv_heads`, or as many as there are of queries."""
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property

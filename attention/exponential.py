@@ -71,6 +71,7 @@ class Exponential(FeatureMap):
         self.register_buffer("tilt", tilt)
 
     def headroom(self, dtype: torch.dtype) -> float:
+        """The largest exponent that the features of this type have room for."""
         return headroom(torch.finfo(dtype))
 
     def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -22,6 +22,7 @@ class Identity(FeatureMap):
 
     @property
     def signed(self) -> bool:
+        """True: q.k has either sign."""
         return True
 
     def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:

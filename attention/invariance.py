@@ -120,6 +120,7 @@ class Invariance(nn.Module):
             return q, k, (k @ self.key_log[..., None].to(k.dtype))[..., 0]
 
     def extra_repr(self) -> str:
+        """What the printed module says of itself: its description."""
         return ", ".join(f"{name}={value}" for name, value in self.describe().items())
 
 

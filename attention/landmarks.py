@@ -42,6 +42,7 @@ class PooledLandmarks(nn.Module):
         return mean.to(x.dtype), None if key_mask is None else present.any(-1)
 
     def extra_repr(self) -> str:
+        """What the printed module says of itself: its stride."""
         return f"stride={self.stride}"
 
 
@@ -81,6 +82,7 @@ class ConvLandmarks(nn.Module):
         return found, None if key_mask is None else present.any(-1)
 
     def extra_repr(self) -> str:
+        """What the printed module says of itself."""
         return f"stride={self.stride}, dims={self.dims}"
 
 
@@ -106,6 +108,7 @@ class FirstLandmarks(nn.Module):
         return found, None if key_mask is None else key_mask.gather(1, index)
 
     def extra_repr(self) -> str:
+        """What the printed module says of itself."""
         return f"n_landmarks={self.n_landmarks}"
 
 

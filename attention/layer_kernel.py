@@ -119,6 +119,7 @@ class LayerKernel(nn.Module):
         return k[:, heads], v[:, heads]
 
     def extra_repr(self) -> str:
+        """What the printed module says of itself: the normaliser, and the heads that stay softmax."""
         softmax = "" if self.softmax_heads is None else f", softmax_heads={self.softmax_heads.nonzero()[:, 0].tolist()}"
         return f"normalise={self.normalise!r}{softmax}"
 
@@ -134,5 +135,6 @@ class Tilted(nn.Module):
         return super().__getattr__(name) if name == "feature_map" else getattr(self.feature_map, name)
 
     def forward(self, x: Tensor, *, role: str = "query", **position: Any) -> tuple[Tensor, Tensor]:
+        """(log_scale, features) of x (..., dim + 1): those of x without its last coordinate, which is added to log_scale."""
         log_scale, features = self.feature_map(x[..., :-1], role=role, **position)
         return log_scale + x[..., -1], features

@@ -46,6 +46,7 @@ class Nystrom(FeatureMap):
 
     @property
     def signed(self) -> bool:
+        """True: the features have either sign."""
         return True
 
     @torch.no_grad()

@@ -30,9 +30,11 @@ class ParticleMap(FeatureMap):
 
     @property
     def signed(self) -> bool:
+        """Whether the kernel may be negative, as the feature says."""
         return self.feature.signed
 
     def headroom(self, dtype: torch.dtype) -> float:
+        """The largest exponent that the features of this type have room for; 1 for bounded ones."""
         return headroom(torch.finfo(dtype)) if self.feature.exponential else 1.0
 
     def _features(self, x: Tensor, omega: Tensor, role: str, position: Tensor | None) -> tuple[Tensor, Tensor]:

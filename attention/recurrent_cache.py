@@ -99,6 +99,7 @@ class RecurrentLayer(CacheLayerMixin):
             self.reorder_cache(torch.arange(len(self.state.count)).repeat_interleave(repeats))
 
     def get_seq_length(self) -> int:
+        """Tokens seen so far."""
         return self.seen
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -106,6 +107,7 @@ class RecurrentLayer(CacheLayerMixin):
         return self.seen + query_length, 0
 
     def get_max_length(self) -> int:
+        """-1: the state holds any number of tokens."""
         return -1
 
     def crop(self, tokens_to_remove: int) -> None:

@@ -125,9 +125,11 @@ class AttendAlignment(_RelationEnergy):
 
     @property
     def minibatched(self) -> bool:
+        """Whether a gradient is that of some sequences only and needs a key."""
         return self.batch_size is not None
 
     def value(self, omega: Array) -> Array:
+        """H of all sequences, one number a chain, also where gradients are those of minibatches."""
         kept, self.batch_size = self.batch_size, None
         try:
             return super().value(omega)
@@ -147,6 +149,7 @@ class AttendAlignment(_RelationEnergy):
         return float((slope * kernel).sum()), slope
 
     def describe(self) -> dict[str, Any]:
+        """Name and settings as JSON values."""
         return super().describe() | {"batch_size": self.batch_size}
 
 

@@ -50,10 +50,12 @@ class Trigonometric(ParticleMap):
 
     @property
     def signed(self) -> bool:
+        """Whether the kernel may be negative: not with a constant feature that is large enough."""
         return self.constant_feature < (2 if isinstance(self.feature, FourierPhase) else 1)
 
     @property
     def feature_dim(self) -> int:
+        """Length of the feature vector of one token, the constant feature included."""
         return super().feature_dim + (self.constant_feature > 0)
 
     def forward(self, x: Tensor, *, role: str = "query", position: Tensor | None = None) -> tuple[Tensor, Tensor]:

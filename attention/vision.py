@@ -189,6 +189,7 @@ class Stage(nn.Module):
         self.blocks = nn.ModuleList([Block(config, i, drop) for drop in drops])
 
     def forward(self, x: Tensor) -> Tensor:
+        """x (batch, channel, height, width); the patches are embedded, then pass the stage's blocks."""
         x = self.embed(x).flatten(2).mT
         if self.class_token is not None:
             x = torch.cat((self.class_token.expand(len(x), 1, -1), x), 1)

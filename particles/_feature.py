@@ -33,6 +33,7 @@ class Feature:
 
     @property
     def many_body(self) -> bool:
+        """Whether the feature of one particle depends on the others, as where they are normalised together."""
         return False
 
     def particle_dim(self, dim: int) -> int:

@@ -142,6 +142,7 @@ class HyperbolicPair(Feature):
         return namespace(phi).exp(scale)[..., None, None] * phi
 
     def scaled(self, x: Array, omega: Array) -> tuple[Array, Array]:
+        """(log scale, features) as `Feature.scaled`: both exponentials are at most 1."""
         z = self._phase(x, omega)
         xp = namespace(z)
         shift = exponent_shift(_top(abs(z)))
@@ -149,6 +150,7 @@ class HyperbolicPair(Feature):
         return shift - 0.5 * (x * x).sum(-1) - 0.5 * math.log(2), phi
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The features, and the map from their cotangent to that of omega, as `Feature.value_and_pullback`."""
         phi = self(x, omega)
 
         def pullback(cotangent: Array) -> Array:

@@ -259,6 +259,7 @@ class Pair(_UserEnergy):
         return coincident.reshape(omega.shape[:-2])[()], closest.reshape(omega.shape[:-2])[()]
 
     def describe(self) -> dict[str, Any]:
+        """Name, fingerprint of the function and settings as JSON values."""
         return super().describe() | {"period": list(self.period) if isinstance(self.period, tuple) else self.period}
 
 

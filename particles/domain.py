@@ -102,9 +102,11 @@ class Walls:
     dim: int
 
     def contains(self, omega: Array) -> Array:
+        """Boolean (..., particle); given by the subclass."""
         raise NotImplementedError
 
     def project(self, omega: Array) -> Array:
+        """The nearest point of the domain, for each particle; given by the subclass."""
         raise NotImplementedError
 
     def bounce(self, omega: Array, displacement: Array, velocity: Array | None = None) -> tuple[Array, Array]:

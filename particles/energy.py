@@ -35,6 +35,7 @@ class Energy:
 
     @property
     def minibatched(self) -> bool:
+        """Whether gradients are those of minibatches and need a key."""
         return False
 
     def _evaluate(self, omega: Array, key: Key | None, want_value: bool) -> tuple[Array, Array]:
@@ -120,30 +121,37 @@ class Sum(Energy):
 
     @property
     def minibatched(self) -> bool:
+        """Whether any of the energies is."""
         return any(e.minibatched for e in self.energies)
 
     def value(self, omega: Array) -> Array:
+        """The sum of the energies' H_N, of omega's leading shape."""
         return sum(e.value(omega) for e in self.energies)
 
     def value_and_grad(self, omega: Array, *, key: Key | None = None) -> tuple[dict[str, Array], Array]:
+        """Terms by name and the gradient of N H_N, see `Energy.value_and_grad`; equal names are numbered."""
         omega = _plain(omega)
         parts = [_checked_terms(e, omega, key) for e in self.energies]
         return _numbered(terms for terms, _ in parts), functools.reduce(operator.add, (gradient for _, gradient in parts))
 
     def gradient(self, omega: Array, *, key: Key | None = None) -> Array:
+        """The gradient of N H_N alone, of omega's shape."""
         omega = _plain(omega)
         return functools.reduce(operator.add, [_checked_gradient(e, omega, key) for e in self.energies])
 
     def diagnostics(self, omega: Array) -> dict[str, Array]:
+        """What the energies report of omega, together."""
         merged: dict[str, Array] = {}
         for energy in self.energies:
             merged.update(energy.diagnostics(omega))
         return merged
 
     def choices(self, omega: Array) -> dict[str, str]:
+        """The algorithms that the energies choose for omega's shape, by term."""
         return _numbered(e.choices(omega) for e in self.energies)
 
     def describe(self) -> dict[str, Any]:
+        """The descriptions of the energies as JSON values."""
         return {"name": "Sum", "energies": [e.describe() for e in self.energies]}
 
     def __repr__(self) -> str:
@@ -200,6 +208,7 @@ class Quadratic(Energy):
         return value, gradient
 
     def describe(self) -> dict[str, Any]:
+        """Name, stiffness and centre as JSON values."""
         return {"name": "Quadratic", "stiffness": np.asarray(self.stiffness).tolist(), "centre": np.asarray(self.centre).tolist()}
 
     def __repr__(self) -> str:

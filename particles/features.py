@@ -57,6 +57,7 @@ class FourierPair(Feature):
         return pair(*waves(self._phase(x, omega)))
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The features, and the map from their cotangent to that of omega, as `Feature.value_and_pullback`."""
         phi = self(x, omega)
 
         def pullback(cotangent: Array) -> Array:
@@ -76,6 +77,7 @@ class FourierPhase(Feature):
         return math.sqrt(2) * cosine(self._phase(x, omega))[..., None, :]
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The features, and the map from their cotangent to that of omega, as `Feature.value_and_pullback`."""
         cos, sin = waves(self._phase(x, omega))
 
         def pullback(cotangent: Array) -> Array:
@@ -92,6 +94,7 @@ class NonstationaryPair(Feature):
     width: ClassVar[int] = 2
 
     def particle_dim(self, dim: int) -> int:
+        """2 dim: a particle is a pair of frequencies."""
         return 2 * dim
 
     def _phases(self, x: Array, omega: Array) -> tuple[Array, Array]:
@@ -104,6 +107,7 @@ class NonstationaryPair(Feature):
         return pair(cos + cos2, sin + sin2) / 2
 
     def value_and_pullback(self, x: Array, omega: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """The features, and the map from their cotangent to that of omega, as `Feature.value_and_pullback`."""
         xp, both = namespace(x, omega), [waves(z) for z in self._phases(x, omega)]
 
         def pullback(cotangent: Array) -> Array:

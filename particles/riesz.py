@@ -86,6 +86,7 @@ class Riesz(Energy):
 
     @property
     def minibatched(self) -> bool:
+        """Whether pairs are drawn at random (`method="random_batch"`), so that gradients need a key."""
         return self.method == "random_batch"
 
     def exponent(self, dim: int) -> float:
@@ -99,6 +100,7 @@ class Riesz(Energy):
         return {self.term: f"{picked} ({'torch' if is_torch(omega) and picked == 'direct' else 'numba'})"}
 
     def value(self, omega: Array) -> Array:
+        """strength W_N over all pairs, of omega's leading shape, also with random batches."""
         method = "direct" if self.minibatched else self.method
         return self._sums(as_omega(omega), method, None, True)[0]
 
@@ -124,6 +126,7 @@ class Riesz(Energy):
         return {"coincident": coincident, "min_gap": gap}
 
     def describe(self) -> dict[str, Any]:
+        """Name and settings as JSON values."""
         fields = ("s", "strength", "softening", "length", "mirror", "truncation", "period", "method", "tolerance")
         period = list(self.period) if isinstance(self.period, tuple) else self.period
         return {"name": "Riesz", **{f: getattr(self, f) for f in fields}, "period": period}

@@ -94,10 +94,12 @@ class Rows:
 
     @property
     def n_rows(self) -> int:
+        """Rows in all groups."""
         return int(self.mask.sum())
 
     @property
     def n_pairs(self) -> int:
+        """Ordered pairs of different rows of one group."""
         sizes = self.mask.sum(1)
         return int((sizes * (sizes - 1)).sum())
 

@@ -58,10 +58,12 @@ class Run:
 
     @property
     def dim(self) -> int:
+        """The dimension of a particle."""
         return self.omega.shape[-1]
 
     @property
     def n_particles(self) -> int:
+        """Particles of a chain."""
         return self.omega.shape[-2]
 
     @cached_property
