@@ -27,7 +27,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "kernelgas"
 html_static_path = ["style"]
-html_css_files = ["cards.css"]
+html_css_files = ["pages.css"]
 
 autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"

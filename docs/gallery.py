@@ -35,11 +35,12 @@ def thumbnail(png: str) -> str:
 
 
 def words(notebook: Any) -> tuple[str, str]:
-    """The title, and the first paragraph under it as plain text."""
+    """The title, and the first paragraph under it: plain text, formulas as MathJax finds them."""
     title, *paragraphs = re.split(r"\n\s*\n", notebook.cells[0].source.strip())
     title, *rest = title.splitlines()
     first = " ".join(rest) or " ".join((paragraphs or [""])[0].splitlines())
-    return title.lstrip("# "), re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", re.sub(r"[*`]", "", first))
+    plain = re.sub(r"\[([^]]+)\]\([^)]*\)", r"\1", re.sub(r"[*`]", "", first))
+    return title.lstrip("# "), re.sub(r"\$([^$]+)\$", r"\\(\1\\)", plain)
 
 
 def card(path: Path) -> str:
