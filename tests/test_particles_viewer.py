@@ -179,7 +179,7 @@ def test_one_particle_one_frame_one_chain_and_every_dimension(shape):
         assert np.isfinite(rows).all() or (part == "colour:speed" and shape[1] == 1)
     low, high = viewer.run["limits"]["0"]
     assert low < high
-    assert picture(viewer)[0] == 720
+    assert picture(viewer)[0] == 864
 
 
 def test_empty_runs_and_what_is_no_run_are_refused(run):
@@ -206,7 +206,7 @@ def test_values_that_are_not_finite():
     density = ask(viewer, "density:radial")[1]
     assert np.isfinite(density).all()
     assert (density[2, 2:] == 0).all()
-    for frame, width in ((1, 720), (2, 320), (3, 720)):
+    for frame, width in ((1, 864), (2, 288), (3, 864)):
         viewer.frame = frame
         assert picture(viewer)[0] == width
 
@@ -215,7 +215,7 @@ def test_theory_is_kept_and_its_gaps_are_marked(run):
     r = np.linspace(0, 1, 4)
     viewer = view(run, theory={"radial": (r, [0, 1, np.inf, np.nan]), 1: (r, r)})
     assert viewer.run["theory"] == {"radial": [r.tolist(), [0.0, 1.0, None, None]], "1": [r.tolist(), r.tolist()]}
-    assert picture(viewer)[0] == 720
+    assert picture(viewer)[0] == 864
 
 
 BAD = [
@@ -272,7 +272,7 @@ def test_frame_chain_colour_and_densities_can_be_set_to_what_is_there(run):
 
 def test_a_live_view_shows_frames_at_its_rate_the_last_one_and_says_so(run):
     live = live_view(rate=1e-3, colours={"trap": Quadratic(1.0)})
-    assert picture(live)[0] == 320
+    assert picture(live)[0] == 288
     assert repr(live) == "LiveViewer: no frame yet"
     assert ask(live, "positions")[0]["error"] == "ValueError: there is no frame yet"
     same = simulate(run.omega[:, 0].to_numpy(), H, Ball(1.5, 3), Langevin(0.02, 5.0), n_steps=40, save_every=2, rng=0, callback=live)
@@ -287,7 +287,7 @@ def test_a_live_view_shows_frames_at_its_rate_the_last_one_and_says_so(run):
     sent = np.frombuffer(live.energies, np.float32).reshape(3, 2, 2)
     np.testing.assert_array_equal(sent[0], same.energy[:, [0, -1]].to_numpy().astype(np.float32))
     assert ask(live, "colour:trap")[1].shape == (2, 12)
-    assert picture(live)[0] == 720
+    assert picture(live)[0] == 864
 
 
 def test_a_live_view_keeps_every_second_frame_when_there_are_too_many(run):
@@ -342,7 +342,7 @@ def test_exported_pages_show_the_picture(run):
 def test_the_scripts_are_one_module_without_addresses():
     folder = resources.files("particles.viewer")
     files = {item.name: item.read_text(encoding="utf-8") for item in folder.iterdir() if item.name.endswith((".js", ".css"))}
-    assert set(files) == {"store.js", "canvas.js", "scene.js", "panels.js", "page.js", "viewer.css"}
+    assert set(files) == {"store.js", "canvas.js", "discs.js", "scene.js", "panels.js", "page.js", "viewer.css"}
     for text in files.values():
         assert "http" not in text
         assert "import " not in text.replace("important", "")
@@ -358,7 +358,7 @@ def test_the_wheel_holds_the_scripts(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     shipped = {str(path.relative_to(ROOT)) for pattern in ("*.js", "*.css") for path in (ROOT / "particles" / "viewer").glob(pattern)}
-    assert len(shipped) == 6
+    assert len(shipped) == 7
     assert shipped <= names
 
 

@@ -21,16 +21,17 @@ def still(recording: Recording, frame: int, chain: int, colour: str) -> bytes:
     dataset = recording.source.dataset().isel(chain=[chain])
     if not np.isfinite(recording.source.omega(chain, frame)).all(-1).any():
         return blank(f"no finite particle in step {recording.source.steps[frame]}")
-    figure = _figure(9.0, 3.0)
+    figure = _figure(12.0, 3.6)
+    grid = figure.add_gridspec(1, 3, width_ratios=(1.2, 1, 1))
     space = {"projection": "3d"} if len(recording.dims) == 3 else {}
     values = None if colour == "none" else recording.parts[f"colour:{colour}"](chain, frame)
     style: dict[str, Any] = {} if values is None or not np.isfinite(values).any() else {"colour": values, "colour_label": colour}
     drawn = dataset.isel(particle=recording.shown)
-    plot_particles(drawn, frame=frame, dims=recording.dims, ax=figure.add_subplot(1, 3, 1, **space), **style)
+    plot_particles(drawn, frame=frame, dims=recording.dims, ax=figure.add_subplot(grid[0], **space), **style)
     theory = recording.choices.theory or {}
-    plot_density(dataset, frames=slice(frame, frame + 1), theory=theory.get("radial"), ax=figure.add_subplot(1, 3, 2))
+    plot_density(dataset, frames=slice(frame, frame + 1), theory=theory.get("radial"), ax=figure.add_subplot(grid[1]))
     if "energy" in dataset:
-        ax = plot_energies(dataset, ax=figure.add_subplot(1, 3, 3))
+        ax = plot_energies(dataset, ax=figure.add_subplot(grid[2]))
         ax.axvline(recording.source.steps[frame], color="0.5", linewidth=1, zorder=0)
     return _png(figure)
 
@@ -50,5 +51,5 @@ def _figure(width: float, height: float) -> Figure:
 
 def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=80, facecolor="white")
+    figure.savefig(buffer, format="png", dpi=72, facecolor="white")
     return buffer.getvalue()

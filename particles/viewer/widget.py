@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 _FOLDER = Path(__file__).parent
-_SCRIPTS = ("store.js", "canvas.js", "scene.js", "panels.js", "page.js")  # one module, in this order: a widget has one source
+_SCRIPTS = ("store.js", "canvas.js", "discs.js", "scene.js", "panels.js", "page.js")  # one module, in this order: a widget has one source
 
 
 def _read(*names: str) -> str:
