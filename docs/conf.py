@@ -42,9 +42,7 @@ toc_object_entries_show_parents = "hide"
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the notebooks are committed with their outputs
-nb_mime_priority_overrides = [
-    ("html", "application/vnd.jupyter.widget-view+json", None)
-]  # no kernel runs here: the picture beside it is shown
+nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]  # no kernel runs here: show the picture
 nb_ipywidgets_js = {}
 
 # Sphinx reads below this folder only: the notebooks are copied, times of change included
@@ -55,3 +53,4 @@ shutil.copytree(DOCS.parent / "notebooks", DOCS / "notebooks", ignore=shutil.ign
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations
 html_static_path.append(f"{_mathjax}/static/mathjax/tex-svg-full.js")
 mathjax_path = "tex-svg-full.js"
+html_assets_policy = "always"  # the gallery has formulas that Sphinx does not see

@@ -48,11 +48,26 @@ class Public(SphinxDirective):
         return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
 
 
+def with_notes(lines: list[str]) -> list[str]:
+    """Paragraphs that follow a list of parameters or errors get a heading, so that they are not read as more of them."""
+    done: list[str] = []
+    listing = False
+    for line, before, after in zip(lines, ["", *lines], [*lines[1:], ""]):
+        if line and set(after) == {"-"}:
+            listing = line in ("Parameters", "Attributes", "Returns", "Raises")
+        elif listing and line[:1].strip() and not before.strip() and not after.startswith(" "):
+            done += ["Notes", "-----"]
+            listing = False
+        done.append(line)
+    return done
+
+
 def plain_words(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """In docstrings `|x|` is an absolute value and no substitution, and what precedes a colon is no type of a property."""
     lines[:] = ["`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(line.split("`"))) for line in lines]
     if what in ("attribute", "property"):
         lines[:] = [line.replace(":", COLON) for line in lines]
+    lines[:] = with_notes(lines)
 
 
 def colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
