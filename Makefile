@@ -36,7 +36,7 @@ bench: $(VENV)/.extra-bench  ## measure speed and learning; rewrites benchmarks/
 	$(PY) -m benchmarks $(ARGS)
 
 notebooks: $(VENV)/.extra-notebook $(VENV)/.extra-test  ## run the notebooks again and keep their outputs
-	$(PY) -m jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb
+	$(PY) -m jupyter nbconvert --to notebook --execute --inplace --ExecutePreprocessor.store_widget_state=False notebooks/*.ipynb
 
 browser: $(VENV)/.extra-browser $(VENV)/.extra-test  ## the viewer in JupyterLab in a real browser (Chromium from the path; CHROMIUM=FILE for another)
 	$(TEST) tests/browser $(ARGS)
