@@ -53,4 +53,3 @@ shutil.copytree(DOCS.parent / "notebooks", DOCS / "notebooks", ignore=shutil.ign
 (_mathjax,) = find_spec("sphinx-mathjax-offline").submodule_search_locations
 html_static_path.append(f"{_mathjax}/static/mathjax/tex-svg-full.js")
 mathjax_path = "tex-svg-full.js"
-html_assets_policy = "always"  # the gallery has formulas that Sphinx does not see

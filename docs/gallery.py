@@ -62,4 +62,5 @@ class Gallery(SphinxDirective):
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("gallery", Gallery)
+    app.set_html_assets_policy("always")  # MathJax also on this page, whose formulas Sphinx does not see
     return {"parallel_read_safe": True, "parallel_write_safe": True}

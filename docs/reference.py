@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from types import ModuleType
 from typing import Any
 
@@ -49,7 +50,7 @@ class Public(SphinxDirective):
 
 
 def with_notes(lines: list[str]) -> list[str]:
-    """Paragraphs that follow a list of parameters or errors get a heading, so that they are not read as more of them."""
+    """Paragraphs after a list of parameters or errors get a heading, and `name : words` is a name and its words, not its type."""
     done: list[str] = []
     listing = False
     for line, before, after in zip(lines, ["", *lines], [*lines[1:], ""]):
@@ -58,7 +59,8 @@ def with_notes(lines: list[str]) -> list[str]:
         elif listing and line[:1].strip() and not before.strip() and not after.startswith(" "):
             done += ["Notes", "-----"]
             listing = False
-        done.append(line)
+        entry = re.fullmatch(r"([\w, *]+) : (.+)", line) if listing else None
+        done += [entry[1], "    " + entry[2]] if entry else [line]
     return done
 
 
