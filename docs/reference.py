@@ -64,12 +64,21 @@ def with_notes(lines: list[str]) -> list[str]:
     return done
 
 
+def escaped(line: str) -> str:
+    """Bars, and in descriptions also `**` and `name_`, as text; what stands between backticks is left alone."""
+    parts = line.split("`")
+    for i in range(0, len(parts), 2):
+        parts[i] = parts[i].replace("|", r"\|")
+        if line.startswith(" "):
+            parts[i] = re.sub(r"(\w)_(?!\w)", r"\1\\_", parts[i].replace("**", r"\*\*"))
+    return "`".join(parts)
+
+
 def plain_words(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """In docstrings `|x|` is an absolute value and no substitution, and what precedes a colon is no type of a property."""
-    lines[:] = ["`".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(line.split("`"))) for line in lines]
+    lines[:] = [escaped(line) for line in with_notes(lines)]
     if what in ("attribute", "property"):
         lines[:] = [line.replace(":", COLON) for line in lines]
-    lines[:] = with_notes(lines)
 
 
 def colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
