@@ -445,6 +445,52 @@ def test_a_curve_that_ends_in_infinity_does_not_set_the_axis(dataset):
     assert ax.get_ylim()[1] < 2 * max(path.vertices[:, 1].max() for path in ax.collections[0].get_paths())
 
 
+@pytest.mark.parametrize(
+    "values",
+    [[1, np.nextafter(np.float32(1), np.float32(2))], [1, np.nextafter(1, 2)], [1e20, 1e20], [0, 1e-300], [-1e30, 1e30], [0, 1e300]],
+)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.filterwarnings("error")
+def test_particles_nearly_equal_or_huge_have_pictures(values, kind):
+    values = np.minimum(values, np.finfo(kind).max / 10).astype(kind)
+    omega = np.resize(values, (2, 3, 4, 1)) * np.ones(2, kind)
+    run = xr.Dataset({"omega": (("chain", "step", "particle", "dim"), omega)}, {"step": [0, 1, 2]})
+    for draw in (plots.plot_particles, plots.plot_density, plots.plot_density_snapshots, lambda one: plots.plot_density_flow(one)[0]):
+        draw(run).figure.canvas.draw()
+    steps = plots.plot_density(run, density=0).patches[0].get_data()
+    assert np.sum(steps.values * np.diff(steps.edges)) == pytest.approx(1)
+    if np.ptp(values) > 0:
+        plots.plot_particles(run, projection="pca").figure.canvas.draw()
+
+
+def test_what_has_no_finite_particle_weighs_nothing_in_a_density(dataset):
+    run = dataset.copy(deep=True)
+    run["omega"][0, 10:], run["omega"][:, 20] = np.nan, np.nan
+    ax = plots.plot_density_snapshots(run, number=3, bins=9)
+    assert legend_of(ax) == ["time 0", "time 0.4 (12 not finite)", "time 0.8 (24 not finite)"]
+    masses = [np.sum(steps.get_data().values * np.diff(steps.get_data().edges)) for steps in ax.patches]
+    np.testing.assert_allclose(masses, [1, 1, 0])
+    cells = plots.plot_density_flow(run)[0].collections[0].get_array()
+    assert np.flatnonzero(np.ma.getmaskarray(cells).all(0) | np.isnan(np.ma.filled(cells, np.nan)).all(0)).tolist() == [20]
+
+
+def test_a_dark_style_has_no_black_curves(dataset):
+    curve = ([0.0, 1.0], [0.0, 1.0])
+    with plt.style.context("dark_background"):
+        drawn = [
+            plots.plot_density(dataset, theory=curve).lines[0],
+            plots.plot_eigenvalues({"k": np.eye(2)}, edge=1.0, curve=([1, 2], [1, 1])).lines[1],
+            plots.plot_kernel_slices([[1.0]], "fourier", {"x": [1.0]}, exact=curve).lines[1],
+            plots.animate(dataset, theory=curve).figure.axes[1].lines[0],
+        ]
+    assert {line.get_color() for line in drawn} == {"white"}
+
+
+def test_a_dozen_terms_have_styles_of_their_own(dataset):
+    ax = plots.plot_energies(dataset.assign({f"energy_{k}": dataset.energy for k in range(12)}))
+    assert len({(line.get_color(), str(line._dash_pattern)) for line in ax.lines}) == len(ax.lines) == 15
+
+
 @pytest.fixture(scope="module")
 def free():
     """Brownian motion from a normal law: its density is known at every time."""
@@ -473,6 +519,8 @@ def test_density_flow_sets_particles_beside_the_theory_on_one_scale(free, normal
     assert particles.get_clim()[0] == 0
     assert left.get_xlim() == right.get_xlim() == (0, 0.5)
     assert left.get_ylim() == right.get_ylim()
+    spans = [np.ptp(part.get_paths()[0].vertices, axis=0) for part in left.collections[1:]]
+    assert np.allclose(spans, [(0.5, edges[0] - left.get_ylim()[0]), (0.5, left.get_ylim()[1] - edges[-1])])  # dark where nothing is
     assert (left.get_xlabel(), left.get_ylabel()) == ("time", r"$\omega_{1}$")
     law = np.array([np.interp((edges[1:] + edges[:-1]) / 2, normal_law[1], row) for row in normal_law[2]])
     assert np.abs(np.array(rows)[::2] - law).max() < 0.08  # 4,000 values a frame: five standard errors and the cells' width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -64,6 +65,15 @@ def test_labels_are_words_or_numbers_and_many_are_ordered_without_lines(points, 
     assert not ax.lines
     order = np.argsort(targets)
     np.testing.assert_allclose(ax.images[0].get_array(), grams["few"][order][:, order], atol=1e-15)
+
+
+def test_names_of_labels_do_not_overlap(points, grams):
+    words = np.array(["automobile", "frog", "ship of the line"])[points[1]]
+    figure = plots.figure_grams(grams, words)
+    figure.canvas.draw()
+    for ax in figure.axes[:2]:
+        boxes = [text.get_window_extent() for text in ax.get_xticklabels()]
+        assert all(one.x1 < other.x0 for one, other in itertools.pairwise(boxes))
 
 
 def test_matrices_before_and_after_share_their_colours(points, grams):
@@ -216,6 +226,9 @@ def test_what_is_no_kernel_has_a_picture_but_no_spectrum(gram):
         (lambda g, _: plots.plot_gram(g["few"], colorbar=1), "colorbar must be True or False, got 1"),
         (lambda g, _: plots.figure_grams({}), "grams must be a dict of arrays by name, not empty, got dict"),
         (lambda g, _: plots.plot_eigenvalues(g["few"]), "grams must be a dict of arrays by name, not empty, got ndarray"),
+        (lambda g, _: plots.plot_eigenvalues(g, curve=[1.0]), r"curve must be \(number, eigenvalue\), got \[1.0\]"),
+        (lambda g, _: plots.plot_eigenvalues(g, curve=([1.0, 2.0], [1.0])), r"curve must be .*got shapes \(2,\) and \(1,\)"),
+        (lambda g, _: plots.plot_kernel_slices([[1.0]], "fourier", {"x": [1.0]}, exact=5), r"exact must be \(distance, kernel\), got 5"),
         (lambda g, _: plots.plot_eigenvalues(g, edge=-1.0), "edge must be positive, got -1.0"),
         (lambda g, y: plots.figure_grams({"a": g["few"], "b": np.eye(3)}, y), r"grams must be of one size.*got \[3, 20\]"),
         (lambda g, y: plots.plot_label_power(g, y[:5]), "labels must be 20, one a row of grams, got 5"),

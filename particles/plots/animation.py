@@ -11,9 +11,9 @@ import numpy as np
 from particles.arrays import Array, as_float, count, flag, real
 from particles.features import Feature, as_feature
 from particles.plots.courses import plot_energies
-from particles.plots.density import density_name, density_samples, histograms, n_bins, theory_curve
+from particles.plots.density import ceiling, density_name, density_samples, histograms, n_bins, theory_curve
 from particles.plots.kernels import eigenvalues
-from particles.plots.panels import COLOURS, chain_view
+from particles.plots.panels import COLOURS, chain_view, ink
 from particles.plots.scatter import colour_values, move_dots, plot_particles
 from particles.targets import to_numpy
 from particles.trajectory import require_trajectory
@@ -61,7 +61,7 @@ def animate(
     density
         "radial" or a coordinate, as in `plot_density`; over all chains. The axis holds every frame but the first, often a spike.
     theory
-        A curve (position (m,), density (m,)) beside the density.
+        A curve (position (m,), density (m,)) beside the density, cut as in `plot_density`.
     x
         Inputs (n, dim). The third panel then shows the eigenvalues of k / n on at most 256 of these rows, evenly spaced.
         For None it shows the energies, or is left out if dataset has none.
@@ -91,6 +91,7 @@ def animate(
     from particles.plots.film import Film, writer_for
 
     require_trajectory(dataset)
+    feature = as_feature(feature)
     fps, progress, turn = count(fps, "fps"), flag(progress, "progress"), real(turn, "turn")
     if path is not None:
         writer_for(path, fps)  # a wrong suffix is found before anything is drawn
@@ -149,25 +150,26 @@ def _density(ax: Any, dataset: xr.Dataset, density: str | int, theory: tuple[Any
     """A histogram over all chains, that of the start as an outline, and a curve; twice the bins of one frame, as the axis spans all."""
     samples = density_samples(dataset.omega.transpose("step", ..., "dim").to_numpy(), density).reshape(dataset.sizes["step"], -1)
     heights, edges = histograms(samples, min(40, 2 * n_bins(samples.shape[1])))
-    top = heights[1:].max(initial=heights[-1].max())
+    seen = np.isfinite(heights).all(1)
+    top = float(heights[seen][1:].max(initial=heights[seen][-1].max()))
     ax.stairs(heights[0], edges, color="0.4", linestyle="--", label="start")
     bars = ax.stairs(heights[0], edges, fill=True, color=COLOURS[1], alpha=0.55, label="particles")
     if theory is not None:
-        x, y = theory_curve(theory)
-        ax.plot(x, y, color="black", linewidth=1.2, label="theory")
-        top = max(top, y[np.isfinite(y)].max())
+        curve = theory_curve(theory)
+        ax.plot(*curve, color=ink(), linewidth=1.2, label="theory")
+        top = ceiling(top, curve)
     ax.set(xlim=(edges[0], edges[-1]), ylim=(0, 1.05 * top), xlabel=density_name(density), ylabel="density")
     ax.legend(**LEGEND)
     return lambda i: bars.set_data(heights[i])
 
 
-def _spectrum(ax: Any, omega: xr.DataArray, x: Array, feature: str | Feature) -> Update:
+def _spectrum(ax: Any, omega: xr.DataArray, x: Array, feature: Feature) -> Update:
     """Eigenvalues of k / n against their number, those of the start as an outline."""
     rows = as_float(to_numpy(x, "x"), "x")
     if rows.ndim != 2 or not rows.size:
         raise ValueError(f"x must have shape (n, dim), none of them 0, got {rows.shape}")
     rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), MAX_ROWS)).astype(int))]
-    values = np.stack([_eigenvalues(rows, frame, as_feature(feature)) for frame in omega.transpose("step", "particle", "dim").to_numpy()])
+    values = np.stack([_eigenvalues(rows, frame, feature) for frame in omega.transpose("step", "particle", "dim").to_numpy()])
     number = np.arange(1, len(rows) + 1)
     ax.loglog(number, values[0], color="0.5", linestyle="--", label="start")
     (line,) = ax.plot(number, values[0], color=COLOURS[0], marker="o", markersize=3, linewidth=1, label="particles")
@@ -181,7 +183,7 @@ def _energies(ax: Any, dataset: xr.Dataset) -> Update:
     """The energies of the whole film and a mark at the frame."""
     plot_energies(dataset, ax=ax)
     ax.legend(**LEGEND)
-    mark = ax.axvline(int(dataset.step[0]), color="black", linewidth=1)
+    mark = ax.axvline(int(dataset.step[0]), color=ink(), linewidth=1)
     return lambda i: mark.set_xdata([int(dataset.step[i])] * 2)
 
 

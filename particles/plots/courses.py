@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from particles.plots.panels import COLOURS, DASHES, NOTHING, axes_of, band, legend
+from particles.plots.panels import NOTHING, axes_of, band, ink, legend, style_of
 from particles.sampler import Schedule
 from particles.trajectory import require_trajectory
 
@@ -44,8 +44,8 @@ def plot_energies(dataset: xr.Dataset, *, ax: Axes | None = None) -> Axes:
     ax = axes_of(ax)
     names = [str(n) for n in dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
     for k, name in enumerate(names if len(names) > 2 else ["energy"]):
-        style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)], "linewidth": 2 if name == "energy" else 1.2}
-        band(ax, dataset[name], label=name.removeprefix("energy_").replace("_", " "), **style)
+        label, width = name.removeprefix("energy_").replace("_", " "), 2 if name == "energy" else 1.2
+        band(ax, dataset[name], label=label, linewidth=width, **style_of(k))
     ax.set_xlabel("step")
     ax.set_ylabel("$H_N$")
     legend(ax)
@@ -92,7 +92,7 @@ def _mark_tuning(ax: Any, dataset: xr.Dataset, tune: int, *, named: bool) -> Non
     """The steps shown that tuned the sampler, in grey."""
     first, last = int(dataset.step[0]), int(dataset.step[-1])
     if tune > first:
-        ax.axvspan(first, min(tune, last), color="0.9", zorder=0, label="tuning" if named else None)
+        ax.axvspan(first, min(tune, last), color="0.5", alpha=0.2, linewidth=0, zorder=0, label="tuning" if named else None)
 
 
 def _temperature(beta: Any, steps: xr.DataArray) -> np.ndarray | None:
@@ -135,11 +135,10 @@ def _panel(ax: Any, dataset: xr.Dataset, names: dict[str, str], log: bool, sampl
 
     for k, (name, label) in enumerate(names.items()):
         values = dataset[name].astype(float)
-        style = {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)]}
-        band(ax, values.where(values > 0) if log else values, label=label, **style)
+        band(ax, values.where(values > 0) if log else values, label=label, **style_of(k))
     if set(names) <= set(TEMPERATURES) and (temperature := _temperature(sampler.get("beta"), dataset.step)) is not None:
         marker = "." if dataset.sizes["step"] == 1 else ""
-        ax.plot(dataset.step, temperature, color="black", linestyle="--", linewidth=1, marker=marker, label=r"$1/\beta$")
+        ax.plot(dataset.step, temperature, color=ink(), linestyle="--", linewidth=1, marker=marker, label=r"$1/\beta$")
     ax.set_ylabel(_panel_label(names))
     if log:
         _log_axis(ax)

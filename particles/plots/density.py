@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particles.arrays import count
-from particles.plots.panels import COLOURS, axes_of, check_index, legend, numbers
+from particles.plots.panels import COLOURS, axes_of, check_index, ink, legend, numbers, spread
 from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def density_samples(omega: np.ndarray, density: str | int) -> np.ndarray:
     """The scalar of every particle whose density is drawn: "radial" gives |w|, an int that coordinate. (..., dim) -> (...)."""
     if isinstance(density, str) and density == "radial":
-        return np.linalg.norm(omega, axis=-1)
+        return np.hypot.reduce(omega, axis=-1, initial=0.0)  # squares would overflow
     if isinstance(density, str):
         raise ValueError(f"density must be 'radial' or a coordinate below {omega.shape[-1]}, got {density!r}")
     check_index(density, "density", omega.shape[-1])
@@ -36,7 +36,8 @@ def n_bins(n_values: int) -> int:
 
 
 def histograms(samples: np.ndarray, bins: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Densities (..., bin) of samples (..., n) along their last axis, each of mass 1 over its finite values, and common edges (bin + 1,).
+    """Densities (..., bin) of samples (..., n) along their last axis, each of mass 1 over its finite values, NaN if it has none, and common
+    edges (bin + 1,).
 
     `bins` is their number, by default `n_bins` of all samples of one density; ValueError if no sample is finite.
     """
@@ -44,8 +45,8 @@ def histograms(samples: np.ndarray, bins: int | None = None) -> tuple[np.ndarray
     if not finite.any():
         raise ValueError("dataset must hold finite particles, got none in the frames drawn")
     number = n_bins(samples.shape[-1]) if bins is None else count(bins, "bins")
-    edges = np.histogram_bin_edges(samples[finite], number)
-    rows = [np.histogram(row[kept], edges)[0] / max(kept.sum(), 1) for row, kept in zip(_flat(samples), _flat(finite))]
+    edges = np.linspace(*spread(samples), number + 1)
+    rows = [np.histogram(row[kept], edges)[0] / (kept.sum() or np.nan) for row, kept in zip(_flat(samples), _flat(finite))]
     return np.reshape(rows, (*samples.shape[:-1], number)) / np.diff(edges), edges
 
 
@@ -86,11 +87,11 @@ def plot_density(
     heights, edges = histograms(samples, n_bins(samples.size) if bins is None else bins)
     curve = None if theory is None else theory_curve(theory)
     ax = axes_of(ax)
-    top = draw_steps(ax, heights, edges, COLOURS[1], label=label)
+    top = draw_steps(ax, heights, edges, color=COLOURS[1], label=label)
     ax.stairs(heights.mean(0), edges, fill=True, color=COLOURS[1], alpha=0.2, linewidth=0)
     if curve is not None:
-        ax.plot(*curve, color="black", linewidth=1.3, label=theory_label)
-        top = min(max(top, np.max(curve[1], initial=0.0, where=np.isfinite(curve[1]))), 1.5 * top)
+        ax.plot(*curve, color=ink(), linewidth=1.3, label=theory_label)
+        top = ceiling(top, curve)
     ax.set(xlabel=density_name(density), ylabel="density", ylim=(0, 1.05 * top), xlim=extent(edges, *([curve] if curve else [])))
     legend(ax)
     return ax
@@ -114,15 +115,24 @@ def _particles_label(samples: np.ndarray) -> str:
     return words + (f" ({lost} values not finite)" if lost else "")
 
 
-def draw_steps(ax: Any, heights: np.ndarray, edges: np.ndarray, colour: str, **style: Any) -> float:
-    """The mean of histograms (chain, bin) and its band of two standard errors if there are several; the largest value drawn."""
-    mean = heights.mean(0)
-    ax.stairs(mean, edges, color=colour, linewidth=1.3, **style)
-    if len(heights) == 1:
+def ceiling(top: float, curve: tuple[np.ndarray, np.ndarray]) -> float:
+    """The end of an axis for histograms up to `top` and a curve, which is cut above 1.5 times that."""
+    return min(max(top, np.max(curve[1], initial=0.0, where=np.isfinite(curve[1]))), 1.5 * top)
+
+
+def draw_steps(ax: Any, heights: np.ndarray, edges: np.ndarray, *, color: Any, **style: Any) -> float:
+    """The mean of histograms (chain, bin), and its band of two standard errors if there are several; the largest value drawn.
+
+    Chains without a finite value are left out; if none has one, nothing is seen.
+    """
+    heights = heights[np.isfinite(heights).all(1)]
+    mean = heights.mean(0) if len(heights) else np.zeros(len(edges) - 1)
+    ax.stairs(mean, edges, color=color, linewidth=1.3, **style)
+    if len(heights) < 2:
         return float(mean.max())
     error = 2 * heights.std(0, ddof=1) / np.sqrt(len(heights))
     low, high = (np.append(ends, ends[-1]) for ends in (np.maximum(mean - error, 0), mean + error))
-    ax.fill_between(edges, low, high, step="post", color=colour, alpha=0.35, linewidth=0)
+    ax.fill_between(edges, low, high, step="post", color=color, alpha=0.25, linewidth=0)
     return float(high.max())
 
 
@@ -136,11 +146,11 @@ def extent(edges: np.ndarray, *curves: tuple[np.ndarray, np.ndarray]) -> tuple[f
     return float(ends.min()), float(ends.max())
 
 
-def theory_curve(theory: Any) -> tuple[np.ndarray, np.ndarray]:
-    """A curve of theory (x, density), checked."""
+def theory_curve(theory: Any, name: str = "theory", parts: str = "(x, density)") -> tuple[np.ndarray, np.ndarray]:
+    """A curve of theory (x, density), or of other parts, checked."""
     if not isinstance(theory, (tuple, list)) or len(theory) != 2:
-        raise ValueError(f"theory must be (x, density), got {theory!r}")
-    x, y = (numbers(part, "theory") for part in theory)
+        raise ValueError(f"{name} must be {parts}, got {theory!r}")
+    x, y = (numbers(part, name) for part in theory)
     if x.ndim != 1 or x.shape != y.shape or not np.isfinite(y).any():
-        raise ValueError(f"theory must be (x, density) of one shape (n,), some of it finite, got shapes {x.shape} and {y.shape}")
+        raise ValueError(f"{name} must be {parts} of one shape (n,), some of it finite, got shapes {x.shape} and {y.shape}")
     return x, y

@@ -10,7 +10,7 @@ import numpy as np
 
 from particles.arrays import count
 from particles.plots.density import density_name, density_samples, draw_steps, extent, histograms, n_bins
-from particles.plots.panels import COLOURS, DASHES, axes_of, legend, numbers
+from particles.plots.panels import axes_of, legend, numbers, style_of
 from particles.sampler import Schedule
 from particles.trajectory import require_trajectory
 
@@ -35,7 +35,7 @@ def plot_density_flow(
     the same scale of colours.
 
     The scale ends at the largest density or at twice the median over time of its peak, whichever is less: the colour bar then has an
-    arrow. It says how far a start on few points can outshine the rest.
+    arrow. It says how far a start on few points can outshine the rest. Frames without a finite particle are blank.
 
     Parameters
     ----------
@@ -66,6 +66,8 @@ def plot_density_flow(
     axes = _row_of_axes(ax, len(maps))
     _draw_maps(axes, maps, ("particles", "theory") if theory is not None else ("",))
     low, high = extent(edges, *(m[1:] for m in maps))
+    for ends in ((low, edges[0]), (edges[-1], high)):  # where there are no particles
+        axes[0].fill_between(t[[0, -1]], *ends, color=axes[0].collections[0].cmap(0.0), linewidth=0)
     for one in axes:
         one.set(xlabel=time_name, xlim=(min(m[0][0] for m in maps), max(m[0][-1] for m in maps)), ylim=(low, high))
     axes[0].set_ylabel(density_name(density))
@@ -86,6 +88,7 @@ def plot_density_snapshots(
     mean-field equation at the same times, of the same colours.
 
     Arguments and errors as in `plot_density_flow`. Curves are interpolated in time; with a theory, frames outside its times are not chosen.
+    Particles that are NaN or infinite are left out; the legend counts them.
     """
     require_trajectory(dataset)
     t, time_name = run_times(dataset, time, needed=theory is not None)
@@ -100,11 +103,11 @@ def plot_density_snapshots(
     ax = axes_of(ax)
     top = 0.0
     for k, frame in enumerate(chosen):
-        label, colour, dash = f"{time_name} {t[frame]:.3g}", COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
-        steps: dict[str, Any] = {"label": label, "linestyle": dash} if law is None else {}
-        top = max(top, draw_steps(ax, heights[k], edges, colour, **steps))
+        lost = int(np.sum(~np.isfinite(samples[k])))
+        style = style_of(k) | {"label": f"{time_name} {t[frame]:.3g}" + (f" ({lost} not finite)" if lost else "")}
+        top = max(top, draw_steps(ax, heights[k], edges, **(style if law is None else {"color": style["color"]})))
         if law is not None:
-            (curve,) = ax.plot(law[1], _at_time(law, t[frame]), color=colour, linestyle=dash, linewidth=1.6, label=label)
+            (curve,) = ax.plot(law[1], _at_time(law, t[frame]), linewidth=1.6, **style)
             top = max(top, np.max(curve.get_ydata()))
     limits = extent(edges, *([] if law is None else [law[1:]]))
     ax.set(xlabel=density_name(density), ylabel="density", xlim=limits, ylim=(0, 1.05 * top))
@@ -175,7 +178,7 @@ def _row_of_axes(ax: Any, number: int) -> list[Axes]:
 
 def _draw_maps(axes: list[Any], maps: list[Map], titles: tuple[str, ...]) -> None:
     """Maps (t, x, rho) on one scale of colours, whose bar has an arrow if it does not hold all."""
-    peaks = np.concatenate([rho.max(1) for _, _, rho in maps])
+    peaks = np.concatenate([rho[np.isfinite(rho).all(1)].max(1) for _, _, rho in maps])
     top = min(peaks.max(), BRIGHTEST * np.median(peaks)) or 1.0
     for ax, (t, x, rho), title in zip(axes, maps, titles):
         picture = ax.pcolormesh(t, x, rho.T, shading="nearest", cmap="viridis", vmin=0, vmax=top, rasterized=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from subprocess import CalledProcessError
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,21 @@ class Film(FuncAnimation):
         from tqdm.auto import tqdm
 
         path, writer = as_path(path, "path"), writer_for(path, self.fps)
-        with tqdm(total=self.n_frames, desc=path.name, unit="frame", delay=DELAY, disable=not progress) as bar:
-            self.save(path, writer=writer, progress_callback=lambda *_: bar.update())
+        part = path.with_name(f".new.{path.name}")  # a film that is interrupted leaves what was there
+        try:
+            with tqdm(total=self.n_frames, desc=path.name, unit="frame", delay=DELAY, disable=not progress) as bar:
+                self.save(part, writer=writer, progress_callback=lambda *_: bar.update())
+            part.replace(path)
+        except CalledProcessError as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # Ctrl-C ends ffmpeg too, and that fails
+                raise error.__context__ from None
+            raise
+        finally:
+            part.unlink(missing_ok=True)
         return path
+
+    def __del__(self) -> None:
+        """Nothing: a film that was not looked at is no mistake."""
 
     def _repr_html_(self) -> str:
         return self.to_jshtml()

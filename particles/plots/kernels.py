@@ -12,7 +12,8 @@ import numpy as np
 
 from particles.arrays import Array, as_float, as_omega, flag, positive
 from particles.features import Feature, as_feature
-from particles.plots.panels import COLOURS, DASHES, axes_of
+from particles.plots.density import theory_curve
+from particles.plots.panels import COLOURS, axes_of, ink, style_of
 from particles.targets import target_factor, to_numpy
 
 if TYPE_CHECKING:
@@ -96,19 +97,20 @@ def plot_eigenvalues(
     Raises
     ------
     ValueError
-        If a matrix is empty, not symmetric, not finite, zero or clearly not positive semi-definite.
+        If a matrix is empty, not symmetric, not finite, zero or clearly not positive semi-definite, or curve is none.
     """
     matrices = _matrices(grams, one_size=False)
     found = {name: _cleaned(np.linalg.eigvalsh(matrix)[::-1], f"grams[{name!r}]") for name, matrix in matrices.items()}
     edge = None if edge is None else positive(edge, "edge")
+    curve = None if curve is None else theory_curve(curve, "curve", "(number, eigenvalue)")
     ax = axes_of(ax)
     for k, (name, values) in enumerate(found.items()):
         values = values[values > 0]
-        ax.loglog(np.arange(1, len(values) + 1), values, **_style(k), marker="o", markersize=3, label=name)
+        ax.loglog(np.arange(1, len(values) + 1), values, **style_of(k), linewidth=1.6, marker="o", markersize=3, label=name)
     if curve is not None:
-        ax.plot(*curve, color="black", linewidth=1.2, label="theory")
+        ax.plot(*curve, color=ink(), linewidth=1.2, label="theory")
     if edge is not None:
-        ax.axhline(edge, color="black", linestyle=":", linewidth=1.2, label="edge of the noise")
+        ax.axhline(edge, color=ink(), linestyle=":", linewidth=1.2, label="edge of the noise")
     ax.set(xlabel="number of the eigenvalue", ylabel="eigenvalue")
     ax.legend(frameon=False, fontsize=9)
     return ax
@@ -139,18 +141,19 @@ def plot_kernel_slices(
     Raises
     ------
     ValueError
-        If omega does not fit the feature and the directions, or a direction is zero or not finite.
+        If omega does not fit the feature and the directions, a direction is zero or not finite, or exact is no curve.
     """
     omega = to_numpy(as_omega(omega), "omega")
     feature, distance = as_feature(feature), np.linspace(-1, 1, POINTS) * positive(reach, "reach")
     slices = {name: _slice(omega, feature, vector, distance, name) for name, vector in _named(directions, "directions").items()}
+    exact = None if exact is None else theory_curve(exact, "exact", "(distance, kernel)")
     ax = axes_of(ax)
     for k, (name, values) in enumerate(slices.items()):
-        ax.plot(distance, values.mean(0), **_style(k), label=name)
+        ax.plot(distance, values.mean(0), **style_of(k), linewidth=1.6, label=name)
         if len(values) > 1:
             ax.fill_between(distance, values.min(0), values.max(0), color=COLOURS[k % len(COLOURS)], alpha=0.2, linewidth=0)
     if exact is not None:
-        ax.plot(*exact, color="black", linewidth=1.2, linestyle=(0, (4, 2)), label="exact")
+        ax.plot(*exact, color=ink(), linewidth=1.2, linestyle=(0, (4, 2)), label="exact")
     ax.set(xlabel="x along the direction [input unit]", ylabel="k(x, 0)")
     ax.legend(frameon=False, fontsize=9)
     return ax
@@ -182,7 +185,7 @@ def plot_label_power(grams: Mapping[str, Array], labels: Any, *, ax: Axes | None
     shares = {name: _label_power(matrix, target, name) for name, matrix in matrices.items()}
     ax = axes_of(ax)
     for k, (name, (number, share)) in enumerate(shares.items()):
-        ax.plot(number, share, **_style(k), label=name)
+        ax.plot(number, share, **style_of(k), linewidth=1.6, label=name)
     ax.plot([0, size], [0, 1], color="0.5", linewidth=1, linestyle=":", label="labels at random")
     ax.set(xlabel="leading eigenvectors", ylabel="share of the labels' power", xlim=(0, size), ylim=(0, 1.02))
     ax.legend(frameon=False, fontsize=9)
@@ -266,11 +269,6 @@ def _labels(labels: Any, n: int) -> np.ndarray:
 # ---- drawing -----------------------------------------------------------------------------------------------------------------------------
 
 
-def _style(k: int) -> dict[str, Any]:
-    """Colour and dashes of curve k."""
-    return {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[k % len(DASHES)], "linewidth": 1.6}
-
-
 def _name_blocks(ax: Any, labels: np.ndarray | None) -> None:
     """Lines between the blocks of equal labels and their names beside them, if there are few."""
     names, sizes = np.unique([] if labels is None else labels, return_counts=True)
@@ -281,6 +279,6 @@ def _name_blocks(ax: Any, labels: np.ndarray | None) -> None:
     for end in ends[:-1]:
         ax.axhline(end, color="black", linewidth=0.8)
         ax.axvline(end, color="black", linewidth=0.8)
-    ax.set_xticks(ends - sizes / 2, names)
+    ax.set_xticks(ends - sizes / 2, names, rotation=90 if len(names) * max(len(str(name)) for name in names) > 24 else 0)
     ax.set_yticks(ends - sizes / 2, names)
     ax.set(xlabel="label of x'", ylabel="label of x")

@@ -42,6 +42,27 @@ def axes_of(ax: Axes | None, *, space: bool = False) -> Any:
     return ax
 
 
+def ink() -> str:
+    """The colour of text, for curves of theory and marks: black, white in a dark style."""
+    import matplotlib as mpl
+
+    return str(mpl.rcParams["text.color"])
+
+
+def style_of(k: int) -> dict[str, Any]:
+    """Colour and dashes of series k, different for 36 of them."""
+    return {"color": COLOURS[k % len(COLOURS)], "linestyle": DASHES[(k + k // len(COLOURS)) % len(DASHES)]}
+
+
+def spread(values: np.ndarray) -> tuple[float, float]:
+    """The least and the greatest finite value, moved apart if an axis could not tell them apart."""
+    finite = values[np.isfinite(values)]
+    low, high = float(finite.min()), float(finite.max())
+    largest = max(-low, high)
+    margin = max(largest, 1.0) / 2 if high - low <= max(1e-12 * largest, 1e-100) else 0.0
+    return low - margin, high + margin
+
+
 def numbers(values: Any, name: str, *, finite: bool = False) -> np.ndarray:
     """A NumPy array of real numbers from anything array-like, torch tensors on any device included; ValueError otherwise."""
     return (as_float if finite else as_real)(to_numpy(values, name), name)
@@ -120,6 +141,7 @@ def _projection(omega: np.ndarray, projection: Any) -> tuple[np.ndarray, tuple[s
     if not len(points) or not np.ptp(points, axis=0).any():
         raise ValueError(f"projection 'pca' needs finite particles at more than one point, got {len(points)} finite ones")
     points = points - points.mean(0)
+    points = points / np.abs(points).max()  # squares of any size
     variance, vectors = np.linalg.eigh(points.T @ points)
     vectors = vectors[:, ::-1] * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(dim)])[::-1]  # the largest entry is positive
     shares = 100 * variance[::-1] / variance.sum()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from particles.arrays import count
-from particles.plots.panels import COLOURS, View, axes_of, chain_view, check_index, numbers
+from particles.plots.panels import COLOURS, View, axes_of, chain_view, check_index, numbers, spread
 from particles.trajectory import require_trajectory
 
 if TYPE_CHECKING:
@@ -156,10 +156,10 @@ def _frame(ax: Any, view: View, grid: tuple[np.ndarray, ...] | None) -> None:
 
 def _limits(values: np.ndarray, grid: np.ndarray | None) -> tuple[float, float]:
     """Ends of an axis that holds the values with a margin, and the grid."""
-    low, high = _range(values)
+    low, high = spread(values)
     if grid is not None and grid[0] <= low and high <= grid[-1]:
         return float(grid[0]), float(grid[-1])
-    margin = 0.05 * (high - low) or 0.5
+    margin = 0.05 * (high - low)
     ends = [low - margin, high + margin] + ([] if grid is None else [float(grid[0]), float(grid[-1])])
     return min(ends), max(ends)
 
