@@ -7,6 +7,7 @@ import importlib.util
 import io
 import subprocess
 import sys
+import tracemalloc
 import types
 from importlib import resources
 from pathlib import Path
@@ -20,7 +21,7 @@ pytest.importorskip("anywidget")
 
 from particles import Alignment, Ball, External, FullSpace, Langevin, Quadratic, Riesz, Torus, particle_energies, simulate
 from particles.plots.density import density_samples
-from particles.viewer import live_view, view
+from particles.viewer import live_view, sources, view
 from particles.viewer.recording import CHUNK_BYTES, EMBED_BYTES
 from particles.viewer.sources import spread
 
@@ -51,7 +52,7 @@ def ask(viewer, part, chain=0, start=0):
     """What the page gets for a question: the message and its rows."""
     sent = []
     viewer.send = lambda message, buffers=(): sent.append((message, buffers))
-    viewer._answer(viewer, {"part": part, "chain": chain, "start": start}, None)
+    viewer._answer(viewer, {"part": part, "chain": chain, "start": start, "version": 0}, None)
     del viewer.send
     ((message, buffers),) = sent
     rows = [np.frombuffer(buffer, np.float32).reshape(message["rows"], -1) for buffer in buffers]
@@ -161,6 +162,46 @@ def test_large_runs_travel_in_pieces_and_stay_out_of_the_page():
     assert len(view(run.isel(particle=slice(0, 100))).run["embedded"]) == 40
 
 
+def test_runs_are_read_in_blocks(run, monkeypatch, tmp_path):
+    start = run.omega[:, 0].to_numpy()
+    stored = simulate(start, H, Ball(1.5, 3), Langevin(0.02, 5.0), n_steps=40, save_every=2, rng=0, store=tmp_path / "run")
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 5 * start[0].nbytes)
+    for whole in (run, stored):
+        viewer = view(whole, n_frames=13)
+        places = [whole.step.to_numpy().tolist().index(step) for step in viewer.run["steps"]]
+        for chain in (1, 0):
+            _, rows = ask(viewer, "positions", chain=chain)
+            np.testing.assert_array_equal(rows.reshape(13, 12, 3), whole.omega[chain, places].to_numpy().astype(np.float32))
+            assert viewer._recording.source._values.nbytes <= sources.BLOCK_BYTES
+        radii = np.linalg.norm(whole.omega[:, places], axis=-1)
+        assert viewer.run["limits"]["radial"] == pytest.approx((radii.min(), radii.max()))
+        np.testing.assert_array_equal(np.frombuffer(viewer.energies, np.float32)[:13], whole.energy[0, places].astype(np.float32))
+        assert picture(viewer)[0] == 864
+
+
+def test_a_view_keeps_no_copy_of_a_run_in_memory():
+    run = made(np.random.default_rng(0).normal(size=(2, 100, 5000, 3)), energy=np.zeros((2, 100)))
+    tracemalloc.start()
+    try:
+        viewer = view(run, n_frames=100)
+        ask(viewer, "positions", chain=1)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 0.8 * run.omega.nbytes
+    assert most < 2 * run.omega.nbytes
+
+
+def test_answers_carry_the_version_of_their_question(run):
+    viewer = view(run)
+    sent = []
+    viewer.send = lambda message, buffers=(): sent.append(message)
+    for start in (0, 21):
+        viewer._answer(viewer, {"part": "positions", "chain": 0, "start": start, "version": "old"}, None)
+    assert [message["version"] for message in sent] == ["old", "old"]
+    assert "error" in sent[1]
+
+
 def test_questions_that_make_no_sense_are_answered_by_an_error(run):
     viewer = view(run)
     for question in ({"part": "nothing"}, {"chain": 2}, {"start": 21}, {"start": None}):
@@ -223,12 +264,15 @@ BAD = [
     ({"dims": (0, 3)}, "dims"),
     ({"dims": 1}, "dims"),
     ({"dims": ()}, "dims"),
+    ({"dims": ([0],)}, "dims"),
     ({"colours": [1]}, "colours"),
     ({"colours": {"speed": np.zeros(12)}}, "colours"),
     ({"colours": {"": np.zeros(12)}}, "colours"),
     ({"colours": {"c": np.zeros(11)}}, r"colours\['c'\]"),
     ({"colours": {"c": "energy"}}, r"colours\['c'\]"),
     ({"colours": {"c": np.zeros((2, 20, 12))}}, r"colours\['c'\]"),
+    ({"colours": {"c": xr.DataArray(np.zeros(12), dims="x")}}, r"colours\['c'\]"),
+    ({"theory": {"gram": (np.zeros(2), np.zeros(2))}}, "theory"),
     ({"theory": {"radius": (np.zeros(2), np.zeros(2))}}, "theory"),
     ({"theory": {"radial": np.zeros(2)}}, "theory"),
     ({"theory": {"radial": (np.zeros(2), np.zeros(3))}}, "theory"),
@@ -300,6 +344,47 @@ def test_a_live_view_keeps_every_second_frame_when_there_are_too_many(run):
     assert live.run["caption"].startswith(f"12 particles, {len(live.run['steps'])} of 21 frames")
 
 
+def test_a_frame_that_is_let_go_is_shown_no_longer():
+    live = live_view(rate=1e9, n_frames=4)
+    for step in range(4):
+        live(step, {"omega": np.full((1, 3, 2), float(step)), "energy": np.zeros(1)})
+    live.frame = 3
+    live(4, {"omega": np.full((1, 3, 2), 4.0), "energy": np.zeros(1)})
+    assert live.run["steps"] == [0, 2, 4]
+    assert live.frame == 2
+    assert picture(live)[0] == 864
+
+
+def test_another_run_takes_the_place_of_the_one_before():
+    live = live_view(rate=1e9)
+    sampler = Langevin(0.02, 5.0)
+    simulate(Ball(1.0, 3).sample(8, 0).reshape(2, 4, 3), H, Ball(1.5, 3), sampler, n_steps=4, rng=0, callback=live)
+    live.finish()
+    live.chain, live.density, live.marginal, live.stopped = 1, "2", "2", True
+    version = live.run["version"]
+    run = simulate(np.zeros((5, 2)), Quadratic(1.0), FullSpace(2), sampler, n_steps=6, rng=0, callback=live)
+    live.finish()
+    assert live.run["steps"] == run.step.to_numpy().tolist() == list(range(7))
+    assert live.run["caption"] == "5 particles, 7 frames."
+    assert live.run["version"] > version
+    assert (live.frame, live.chain, live.density, live.marginal, live.stopped) == (6, 0, "radial", "0", False)
+    np.testing.assert_array_equal(ask(live, "positions")[1].reshape(7, 5, 2), run.omega[0].astype(np.float32))
+
+
+def test_a_live_view_outside_a_notebook_lets_the_run_be(run):
+    def careless(step, frame):
+        live(step, frame)
+        if step == 6:
+            raise RuntimeError("elsewhere")
+
+    live, start = live_view(), run.omega[0, 0].to_numpy()
+    with pytest.raises(RuntimeError, match="elsewhere"):
+        simulate(start, H, Ball(1.5, 3), Langevin(0.02, 5.0), n_steps=40, save_every=2, rng=0, callback=careless)
+    assert repr(live).startswith("LiveViewer: 12 particles")
+    live.finish()
+    assert live.run["steps"][-1] == 6
+
+
 def test_a_live_view_pushes_the_parts_that_are_looked_at(run):
     live, sent = live_view(rate=1e9), []
     live.send = lambda message, buffers=(): sent.append(message)
@@ -324,7 +409,10 @@ def test_stop_ends_the_run_at_its_next_frame(run):
     assert int(ended.step[-1]) == 10
 
 
-@pytest.mark.parametrize(("arguments", "name"), [({"rate": 0}, "rate"), ({"domain": 3}, "domain"), ({"dims": 1}, "dims")])
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [({"rate": 0}, "rate"), ({"domain": 3}, "domain"), ({"dims": 1}, "dims"), ({"gram": (3, "fourier")}, "gram")],
+)
 def test_bad_arguments_of_a_live_view_are_named(arguments, name):
     with pytest.raises(ValueError, match=name):
         live_view(**arguments)

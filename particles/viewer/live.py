@@ -30,29 +30,37 @@ class LiveViewer(Viewer):
 
     def __init__(self, choices: Choices, *, rate: float, domain: Domain | None, height: int) -> None:
         self._choices, self._interval, self._domain = choices, 1 / rate, domain
-        self._sent, self._display = -math.inf, None
+        self._sent, self._last, self._display = -math.inf, -1, None
         self._waiting: tuple[int, Frame] | None = None
         self._lock = threading.RLock()
         super().__init__(None, height=height)
 
     def __call__(self, step: int, frame: Frame) -> bool:
         """Show a frame of `simulate`, unless the last one was shown too short a time ago; True where Stop was pressed."""
-        if self._recording is None:
-            self._recording = self._begin(step, frame)
+        recording = self._recording
+        if recording is None or step <= self._last or frame["omega"].shape != self._source.shape:
+            recording = self._begin(step, frame)
         else:
             self._waiting = step, frame
         self._source.n_all += 1
+        self._last = step
         if time.monotonic() - self._sent >= self._interval:
-            self._show(self._recording)
+            self._show(recording)
             self._sent = time.monotonic()
         return self.stopped
 
     def _begin(self, step: int, frame: Frame) -> Recording:
-        """The first frame: what can be shown is known now, and the viewer displays itself in a notebook."""
-        self._source = Growing(step, frame, self._choices.n_frames, self._domain)
-        recording = self._recording = Recording(self._source, self._choices)
-        self._describe(recording, live=True)
-        self._open()
+        """The first frame of a run: what can be shown is known now, and the viewer displays itself in a notebook."""
+        source = Growing(step, frame, self._choices.n_frames, self._domain)
+        recording = Recording(source, self._choices)
+        with self._lock:
+            if self._recording is not None:  # another run, shown in place of the one before
+                self._version += 1
+                self._waiting, self.stopped = None, False
+            self._source, self._recording, self._sent = source, recording, -math.inf
+            self._describe(recording, live=True)
+        if self._display is None:
+            self._open()
         self._listen()
         return recording
 
@@ -69,7 +77,7 @@ class LiveViewer(Viewer):
             last = len(recording.source.steps) - 1
             parts = ["positions", f"density:{self.density}", f"density:{self.marginal}", f"colour:{self.colour}", "gram"]
             for part in dict.fromkeys(part for part in parts if part in recording.parts):
-                self._answer(self, {"part": part, "chain": self.chain, "start": last}, None)
+                self._answer(self, {"part": part, "chain": self.chain, "start": last, "version": self._version}, None)
         self._listen()
 
     def _listen(self) -> None:

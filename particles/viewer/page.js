@@ -40,13 +40,14 @@ function colourLimits(table) {
   return high > low ? [low, high] : [low - 0.5, low + 0.5];
 }
 
+/** What the controls are made for: with another run they are made anew. */
+function controlled({ colours, chains, dims, densities, gram }) {
+  return JSON.stringify([colours, chains, dims, densities, gram]);
+}
+
 class Page {
   constructor(model, store, clock, el) {
     Object.assign(this, { model, store, clock, el });
-    this.scene = new Scene();
-    this.first = new DensityPanel("Density of the particles");
-    this.second = store.run.gram ? new EigenvaluePanel() : new DensityPanel("Marginal spectral density: density of one coordinate");
-    this.energy = new EnergyPanel((step, rest) => this.jumpToStep(step, rest));
     this.palette = new Uint8Array(model.get("palette").buffer.slice(model.get("palette").byteOffset));
     this.refresh = () => this.request();
     this.rebuild = () => this.onRun();
@@ -54,13 +55,18 @@ class Page {
       this.theme = undefined;
       this.request();
     };
+    this.sizes = new ResizeObserver(this.refresh);
     this.build();
     this.listen();
   }
 
   build() {
     const { run } = this.store;
-    this.known = run.colours?.join() + run.steps?.length;
+    this.built = controlled(run);
+    this.scene = new Scene();
+    this.first = new DensityPanel("Density of the particles");
+    this.second = run.gram ? new EigenvaluePanel() : new DensityPanel("Marginal spectral density: density of one coordinate");
+    this.energy = new EnergyPanel((step, rest) => this.jumpToStep(step, rest));
     this.el.replaceChildren();
     this.root = make("div", { class: "kg-viewer", tabindex: "0", role: "group", "aria-label": "Viewer of a particle run" });
     this.root.dataset.lmSuppressShortcuts = "true"; // keys are ours while the focus is here
@@ -71,13 +77,15 @@ class Page {
     this.root.append(this.player(), make("div", { class: "kg-pictures" }, scene, panels), this.choices(), this.status);
     this.el.append(this.root);
     this.pointers();
+    this.sizes.disconnect();
+    this.sizes.observe(this.root);
   }
 
   player() {
     this.playButton = button("▶", "Play (space)", () => this.clock.toggle());
     this.slider = make("input", { type: "range", min: 0, max: 0, step: 1, "aria-label": "Frame", class: "kg-slider" });
     this.slider.addEventListener("input", () => this.clock.jump(Number(this.slider.value), false));
-    this.slider.addEventListener("change", () => this.model.save_changes());
+    this.slider.addEventListener("change", () => this.clock.rest());
     this.step = make("span", { class: "kg-step" });
     const rates = RATES.map((rate) => [rate, `${rate} frames/s`]);
     const speed = choice("Playing speed", rates, this.clock.rate, (rate) => this.clock.setRate(Number(rate)));
@@ -89,7 +97,7 @@ class Page {
   /** Say it until it is heard: a kernel that is sending may miss it. */
   askToStop() {
     if (this.gone || !this.store.run.live || this.model.get("stopped")) return;
-    this.model.send({ stop: true });
+    this.store.reach((model) => model.send({ stop: true }));
     setTimeout(() => this.askToStop(), 500);
   }
 
@@ -97,7 +105,7 @@ class Page {
     const { run } = this.store;
     const set = (name) => (value) => {
       this.model.set(name, name === "chain" ? Number(value) : value);
-      this.model.save_changes();
+      this.clock.rest();
     };
     this.selects = {};
     if (run.dims?.length === 1) this.scene.axes = [0, 1];
@@ -141,10 +149,22 @@ class Page {
 
   pointers() {
     const { element } = this.scene;
-    element.addEventListener("pointerdown", (event) => element.setPointerCapture(event.pointerId));
-    element.addEventListener("pointermove", (event) => {
-      if (event.buttons & 1) this.look(() => this.scene.drag(event.movementX, event.movementY));
+    const held = new Map(); // the mouse, or the fingers: where each was last
+    const apart = () => Math.hypot(...[0, 1].map((i) => [...held.values()].reduce((a, b) => a[i] - b[i])));
+    element.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      element.setPointerCapture(event.pointerId);
+      held.set(event.pointerId, [event.clientX, event.clientY]);
     });
+    element.addEventListener("pointermove", (event) => {
+      const last = held.get(event.pointerId);
+      if (!last) return;
+      const before = held.size === 2 && apart();
+      held.set(event.pointerId, [event.clientX, event.clientY]);
+      if (before) this.look(() => this.scene.zoomBy(apart() / before));
+      else if (held.size === 1) this.look(() => this.scene.drag(event.clientX - last[0], event.clientY - last[1]));
+    });
+    element.addEventListener("lostpointercapture", (event) => held.delete(event.pointerId));
     element.addEventListener("wheel", (event) => {
       if (!this.root.contains(document.activeElement)) return; // the notebook scrolls until the viewer is clicked
       event.preventDefault();
@@ -186,12 +206,8 @@ class Page {
     for (const name of this.events) this.model.on(name, this.refresh);
     this.model.on("change:run", this.rebuild);
     this.store.listeners.add(this.refresh);
-    this.sizes = new ResizeObserver(this.refresh);
-    this.sizes.observe(this.root);
     this.themes = new MutationObserver(this.retheme);
     for (const element of [document.documentElement, document.body]) this.themes.observe(element, { attributes: true });
-    this.preference = matchMedia("(prefers-color-scheme: dark)");
-    this.preference.addEventListener("change", this.retheme);
     this.request();
   }
 
@@ -201,7 +217,6 @@ class Page {
     this.store.listeners.delete(this.refresh);
     this.sizes.disconnect();
     this.themes.disconnect();
-    this.preference.removeEventListener("change", this.retheme);
     cancelAnimationFrame(this.waiting);
     this.waiting = undefined;
     this.gone = true;
@@ -210,14 +225,7 @@ class Page {
 
   /** A run's first frame brings the controls; later ones are only drawn. */
   onRun() {
-    const had = this.el.querySelector("option") !== null;
-    if (!had && this.store.nFrames) {
-      if (this.store.run.gram && !(this.second instanceof EigenvaluePanel)) this.second = new EigenvaluePanel();
-      this.sizes.disconnect();
-      this.build();
-      this.sizes.observe(this.root);
-      this.theme = undefined;
-    }
+    if (controlled(this.store.run) !== this.built) this.build();
     this.request();
   }
 
@@ -273,6 +281,7 @@ class Page {
     const notes = [run.caption];
     if (missing) notes.push(`${missing} particles of this frame are not finite and not drawn.`);
     if (!positions) notes.push("The positions of this frame have not come from the kernel: the nearest frame there is, is drawn.");
+    if (store.lost) notes.push("The kernel is gone: the page shows what it holds.");
     if (store.error) notes.push(`The kernel answered: ${store.error}`);
     renew(this.status, { textContent: notes.join(" ") });
   }
@@ -297,7 +306,9 @@ export default () => {
       return () => {
         page.dispose();
         views -= 1;
-        if (!views && clock.playing) clock.pause();
+        if (views) return;
+        if (clock.playing) clock.pause();
+        store.clear(); // the widget outlives its views: the rows need not
       };
     },
   };

@@ -38,16 +38,18 @@ class Choices:
     def __post_init__(self) -> None:
         count(self.n_frames, "n_frames")
         count(self.n_particles, "n_particles")
-        if self.dims is not None and (not isinstance(self.dims, (tuple, list)) or not 1 <= len(set(self.dims)) == len(self.dims) <= 3):
-            raise ValueError(f"dims must be one, two or three different coordinates, got {self.dims!r}")
+        dims = () if self.dims is None else self.dims
+        integers = isinstance(dims, (tuple, list)) and all(isinstance(i, (int, np.integer)) for i in dims)
+        if self.dims is not None and not (integers and 1 <= len(set(dims)) == len(dims) <= 3):
+            raise ValueError(f"dims must be one, two or three different coordinates, got {dims!r}")
         for argument in ("colours", "theory"):
             if not isinstance(getattr(self, argument), (dict, type(None))):
                 raise ValueError(f"{argument} must be a dict, got {getattr(self, argument)!r}")
         for name in self.colours or {}:
             if not isinstance(name, str) or not name or name in RESERVED:
                 raise ValueError(f"colours must have names other than {RESERVED}, got {name!r}")
-        if self.gram is not None and (not isinstance(self.gram, (tuple, list)) or len(self.gram) != 2):
-            raise ValueError(f"gram must be a pair of data rows and a feature, got {self.gram!r}")
+        if self.gram is not None:
+            kernel_data(self.gram)
 
 
 class Recording:
@@ -71,15 +73,17 @@ class Recording:
             check_index(index, "dims", dim)
         self.shown = spread(n_particles, choices.n_particles)
         self.densities = ["radial", *map(str, self.dims)]
-        self.theory = {str(name): _curve(curve, name, self.densities) for name, curve in (choices.theory or {}).items()}
+        known = [*self.densities, *(["gram"] if choices.gram is not None else [])]
+        self.theory = {str(name): _curve(curve, name, known) for name, curve in (choices.theory or {}).items()}
         self.limits: dict[str, tuple[float, float]] = dict.fromkeys(self.densities, (np.inf, -np.inf))
         for chain in range(n_chains):
-            self.extend(source.chain(chain) if isinstance(source, Stored) else source.omega(chain, 0))
+            for block in source.blocks(chain):
+                self.extend(block)
         self.parts: dict[str, Row] = {"positions": self._positions}
         self.parts |= {f"density:{name}": self._density_of(name) for name in self.densities}
         self.parts |= {f"colour:{name}": row for name, row in self._colours().items()}
         if choices.gram is not None:
-            self.parts["gram"] = _gram(*choices.gram, source)
+            self.parts["gram"] = _gram(*kernel_data(choices.gram), source)
 
     @property
     def colours(self) -> list[str]:
@@ -113,8 +117,9 @@ class Recording:
         return np.stack(found)
 
     def energies(self) -> dict[str, np.ndarray]:
-        """The total and its terms, {name: (chain, frame)}; the total alone where there is one term."""
-        found = {name.removeprefix("energy_"): values for name, values in self.source.energies().items()}
+        """The total, first, and its terms, {name: (chain, frame)}; the total alone where there is one term."""
+        given = self.source.energies()
+        found = {name.removeprefix("energy_"): given[name] for name in sorted(given, key=lambda name: name != "energy")}
         return found if len(found) != 2 else {"energy": found["energy"]}
 
     def describe(self, embedded: list[int]) -> dict[str, Any]:
@@ -233,16 +238,18 @@ def _plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def _curve(curve: Any, name: Any, densities: list[str]) -> list[list[float | None]]:
+def _curve(curve: Any, name: Any, known: list[str]) -> list[list[float | None]]:
     """A theory curve as two lists, None where it is not finite."""
-    if str(name) not in [*densities, "gram"]:
-        raise ValueError(f"theory must be of {[*densities, 'gram']}, got {name!r}")
+    if str(name) not in known:
+        raise ValueError(f"theory must be of {known}, got {name!r}")
     return [[float(v) if np.isfinite(v) else None for v in values] for values in theory_curve(curve)]
 
 
 def _aligned(value: Any, name: str, source: Stored | Growing) -> np.ndarray:
     """Values as (chain, particle), or (chain, step, particle) of all the Dataset's steps."""
     if hasattr(value, "dims"):
+        if not {"chain", "step", "particle"}.issuperset(value.dims):
+            raise ValueError(f"{name} must have no axes but chain, step and particle, got {value.dims}")
         value = value.transpose("chain", "step", "particle", missing_dims="ignore")
     values = numbers(value, name)
     n_chains, n_particles, _ = source.shape
@@ -253,11 +260,18 @@ def _aligned(value: Any, name: str, source: Stored | Growing) -> np.ndarray:
     return np.broadcast_to(values, (n_chains, n_particles)) if values.ndim == 1 else values
 
 
-def _gram(x: Any, feature: str | Feature, source: Stored | Growing) -> Row:
-    """A row function of the eigenvalues of K_N(x, x) / n, descending; NaN where the kernel is not finite."""
-    x, feature = numbers(x, "gram", finite=True), as_feature(feature)
+def kernel_data(gram: Any) -> tuple[np.ndarray, Feature]:
+    """The data rows (n, dim) and the feature of `gram`, checked."""
+    if not isinstance(gram, (tuple, list)) or len(gram) != 2:
+        raise ValueError(f"gram must be a pair of data rows and a feature, got {gram!r}")
+    x, feature = numbers(gram[0], "gram", finite=True), as_feature(gram[1])
     if x.ndim != 2 or not 2 <= len(x) <= MAX_ROWS:
         raise ValueError(f"gram must have 2 to {MAX_ROWS} data rows, (n, dim), got shape {x.shape}")
+    return x, feature
+
+
+def _gram(x: np.ndarray, feature: Feature, source: Stored | Growing) -> Row:
+    """A row function of the eigenvalues of K_N(x, x) / n, descending; NaN where the kernel is not finite."""
 
     def row(chain: int, frame: int) -> np.ndarray:
         omega = source.omega(chain, frame)

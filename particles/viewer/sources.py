@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from particles.trajectory import Frame, Memory, require_trajectory
 if TYPE_CHECKING:
     import xarray as xr
 
+BLOCK_BYTES = 2**26  # of positions read at a time
+
 
 def spread(size: int, most: int) -> np.ndarray:
     """At most `most` of the places 0, ..., size - 1, evenly spaced, the first and the last among them (the last alone if one)."""
@@ -22,7 +25,7 @@ def spread(size: int, most: int) -> np.ndarray:
 
 
 class Stored:
-    """Evenly spaced frames of a Dataset of `simulate`, one chain in memory at a time.
+    """Evenly spaced frames of a Dataset of `simulate`, read in blocks of BLOCK_BYTES.
 
     Attributes
     ----------
@@ -36,32 +39,38 @@ class Stored:
     def __init__(self, dataset: xr.Dataset, n_frames: int) -> None:
         require_trajectory(dataset)
         self.places, self.n_all = spread(dataset.sizes["step"], n_frames), dataset.sizes["step"]
-        self.whole, self._dataset, self._loaded = dataset, dataset.isel(step=self.places), (-1, np.zeros(0))
-        self.steps = [int(step) for step in self._dataset.step]
-        self.chains = [int(chain) for chain in self._dataset.chain]
+        self._dataset = dataset
+        self.steps = [int(step) for step in dataset.step[self.places]]
+        self.chains = [int(chain) for chain in dataset.chain]
         self.shape = tuple(dataset.sizes[name] for name in ("chain", "particle", "dim"))
+        self._block, self._loaded = max(1, BLOCK_BYTES // (8 * self.shape[1] * self.shape[2])), (-1, -1)
         self.period = _period(json.loads(dataset.attrs.get("domain", "{}")))
 
-    def chain(self, chain: int) -> np.ndarray:
-        """All frames of a chain, (frame, particle, dim)."""
-        loaded, values = self._loaded
-        if loaded != chain:
-            values = self._dataset.omega.isel(chain=chain).transpose("step", "particle", "dim").to_numpy()
-            self._loaded = chain, values
-        return values
+    def blocks(self, chain: int) -> Iterator[np.ndarray]:
+        """All frames of a chain, (frame, particle, dim), a block at a time."""
+        for first in range(0, len(self.steps), self._block):
+            yield self._read(chain, first)
 
     def omega(self, chain: int, frame: int) -> np.ndarray:
         """The particles of one frame, (particle, dim)."""
-        return self.chain(chain)[frame]
+        return self._read(chain, frame)[frame % self._block]
+
+    def _read(self, chain: int, frame: int) -> np.ndarray:
+        """The block of a frame; the last one read is kept."""
+        first = frame - frame % self._block
+        if self._loaded != (chain, first):
+            part = self._dataset.omega.isel(chain=chain, step=self.places[first : first + self._block])
+            self._values, self._loaded = part.transpose("step", "particle", "dim").to_numpy(), (chain, first)
+        return self._values
 
     def energies(self) -> dict[str, np.ndarray]:
         """{"energy" and "energy_<term>": (chain, frame)}, those there are."""
         names = [str(n) for n in self._dataset.data_vars if str(n) == "energy" or str(n).startswith("energy_")]
-        return {name: self._dataset[name].transpose("chain", "step").to_numpy() for name in names}
+        return {name: self._dataset[name][{"step": self.places}].transpose("chain", "step").to_numpy() for name in names}
 
-    def dataset(self) -> xr.Dataset:
-        """The frames shown, as a Dataset."""
-        return self._dataset
+    def dataset(self, chain: int) -> xr.Dataset:
+        """The frames shown of a chain, as a Dataset of one chain."""
+        return self._dataset.isel(chain=[chain], step=self.places)
 
 
 class Growing:
@@ -91,6 +100,10 @@ class Growing:
     def steps(self) -> list[int]:
         return [step for step, _ in self._memory.frames]
 
+    def blocks(self, chain: int) -> Iterator[np.ndarray]:
+        """All frames of a chain, (1, particle, dim) each."""
+        return (frame["omega"][None, chain] for _, frame in self._memory.frames)
+
     def omega(self, chain: int, frame: int) -> np.ndarray:
         """The particles of one frame, (particle, dim)."""
         return self._memory.frames[frame][1]["omega"][chain]
@@ -100,9 +113,9 @@ class Growing:
         names = [name for name in self._memory.frames[0][1] if name == "energy" or name.startswith("energy_")]
         return {name: np.stack([frame[name] for _, frame in self._memory.frames], axis=1) for name in names}
 
-    def dataset(self) -> xr.Dataset:
-        """The frames kept, as a Dataset."""
-        return self._memory.dataset()
+    def dataset(self, chain: int) -> xr.Dataset:
+        """The frames kept of a chain, as a Dataset of one chain."""
+        return self._memory.dataset().isel(chain=[chain])
 
 
 def _period(domain: dict[str, Any]) -> np.ndarray | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def still(recording: Recording, frame: int, chain: int, colour: str) -> bytes:
     """A PNG of one frame of a chain: particles, radial density and energies; its titles count the particles that are not finite."""
-    dataset = recording.source.dataset().isel(chain=[chain])
+    dataset = recording.source.dataset(chain)
     if not np.isfinite(recording.source.omega(chain, frame)).all(-1).any():
         return blank(f"no finite particle in step {recording.source.steps[frame]}")
     figure = _figure(12.0, 3.6)

@@ -75,14 +75,23 @@ class Store {
 
   ask(part, chain, frame) {
     const key = `${part}/${chain}`;
-    if (performance.now() - this.pending.get(key) < PATIENCE || this.error) return;
+    if (performance.now() - this.pending.get(key) < PATIENCE) return;
     const table = this.table(part, chain);
     let start = frame;
     while (start < this.nFrames && table[start]) start++;
     if (start >= this.nFrames) for (start = 0; start < frame && table[start]; ) start++;
     if (table[start] || start >= this.nFrames) return;
     this.pending.set(key, performance.now());
-    this.model.send({ part, chain, start });
+    this.reach((model) => model.send({ part, chain, start, version: this.version }));
+  }
+
+  /** Do what needs the kernel; where it is gone, the page goes on with the rows it holds. */
+  reach(act) {
+    try {
+      act(this.model);
+    } catch {
+      this.lost = true;
+    }
   }
 
   receive({ part, chain, start, rows, version, error }, buffers) {
@@ -91,6 +100,7 @@ class Store {
     this.arrivals += 1;
     if (error) {
       this.error = error;
+      this.pending.set(`${part}/${chain}`, Infinity); // never again
     } else {
       const numbers = floats(buffers[0]);
       const length = numbers.length / rows;
@@ -138,7 +148,7 @@ class Clock {
   jump(frame, rest = true) {
     this.model.set("frame", Math.max(0, Math.min(this.store.nFrames - 1, frame)));
     this.since = undefined;
-    if (rest) this.model.save_changes();
+    if (rest) this.rest();
   }
 
   toggle() {
@@ -158,8 +168,12 @@ class Clock {
   pause() {
     this.playing = false;
     cancelAnimationFrame(this.request);
-    this.model.save_changes();
+    this.rest();
     this.store.tell();
+  }
+
+  rest() {
+    this.store.reach((model) => model.save_changes());
   }
 
   setRate(rate) {

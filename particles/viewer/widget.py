@@ -77,12 +77,16 @@ class Viewer(anywidget.AnyWidget):
             self.energies = np.array(list(recording.energies().values()), np.float32).tobytes()
             self.embedded = recording.positions(frames)
             self.run = recording.describe(frames) | {"live": live, "version": self._version}
-            self.marginal = self.marginal or recording.densities[1]
+            self.frame = min(self.frame, len(self.run["steps"]) - 1)
+            self.chain = min(self.chain, len(self.run["chains"]) - 1)
+            self.density, self.marginal = (
+                name if name in recording.densities else other for name, other in zip((self.density, self.marginal), recording.densities)
+            )
 
     def _answer(self, _: Any, question: dict[str, Any], __: Any) -> None:
         """Send the rows that the page asks for, or say why not."""
         part, chain, start = (question.get(name) for name in ("part", "chain", "start"))
-        answer = {"part": part, "chain": chain, "start": start, "version": self._version}
+        answer = {"part": part, "chain": chain, "start": start, "version": question.get("version")}  # the page drops those of the past
         try:
             if self._recording is None:
                 raise ValueError("there is no frame yet")
@@ -108,7 +112,7 @@ class Viewer(anywidget.AnyWidget):
         return proposal.value
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}: {self.run.get('caption', 'no frame yet')}"
+        return f"{type(self).__name__}: {'no frame yet' if self._recording is None else self._recording.caption()}"
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """The widget, and a picture of the frame shown for pages without a kernel."""
