@@ -606,6 +606,7 @@ SQUARE = (np.linspace(-1, 1, 4), np.linspace(-1, 1, 3))
     [
         ({"dims": (0, 2)}, "dims must be an integer from 0 to 1, got 2"),
         ({"dims": (0, 0)}, r"dims must be one to three different coordinates, got \(0, 0\)"),
+        ({"dims": [[0], [1]]}, r"dims must be an integer from 0 to 1, got \[0\]"),
         ({"dims": ()}, "dims must be one to three different coordinates"),
         ({"dims": 0}, "dims must be one to three different coordinates, got 0"),
         ({"frame": 50}, "frame must be an integer from -21 to 20, got 50"),
@@ -664,6 +665,9 @@ GRID = np.linspace(0, 1, 4)
     [
         (plots.plot_density, {"frames": slice(50, None)}, "frames must be a slice that holds some of the 21 frames"),
         (plots.plot_density, {"frames": -1}, "frames must be a slice"),
+        (plots.plot_density, {"frames": slice("a", None)}, "frames must be a slice"),
+        (plots.plot_density, {"frames": slice(None, None, 0)}, "frames must be a slice"),
+        (plots.plot_density_flow, {"ax": [[1], [1, 2]]}, "ax must be 1 Axes, got 2"),
         (plots.plot_density, {"bins": 0}, "bins must be an integer of at least 1"),
         (plots.plot_density, {"theory": GRID}, r"theory must be \(x, density\)"),
         (plots.plot_density, {"theory": (GRID, GRID[:2])}, r"theory must be .*got shapes \(4,\) and \(2,\)"),

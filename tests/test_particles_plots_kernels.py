@@ -158,6 +158,15 @@ def test_a_kernel_that_is_the_labels_has_all_their_power_in_one_eigenvector(poin
     np.testing.assert_array_equal(random.get_xydata(), [[0, 0], [20, 1]])
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_a_constant_kernel_has_no_power_but_rounding(kind):
+    noise = np.random.default_rng(0).standard_normal((50, 50))
+    gram = (0.7 * (1 + np.finfo(kind).eps * (noise + noise.T))).astype(kind)
+    with pytest.raises(ValueError, match=r"grams\['k'\], centred, must be positive semi-definite and not zero"):
+        plots.plot_label_power({"k": gram}, np.arange(50) % 2)
+    assert not plt.get_fignums()
+
+
 def test_pictures_of_one_point():
     one = np.array([[2.0]])
     assert plots.plot_gram(one, [7]).images[0].get_array() == [[2.0]]
@@ -224,6 +233,7 @@ def test_what_is_no_kernel_has_a_picture_but_no_spectrum(gram):
         (lambda g, y: plots.plot_gram(g["few"], y.astype(object)), "labels must be 20 numbers or strings.*dtype object"),
         (lambda g, _: plots.plot_gram(g["few"], limit=0.0), "limit must be positive, got 0.0"),
         (lambda g, _: plots.plot_gram(g["few"], colorbar=1), "colorbar must be True or False, got 1"),
+        (lambda g, _: plots.figure_grams(g, [0, 1]), r"labels must be 20 numbers or strings, got shape \(2,\)"),
         (lambda g, _: plots.figure_grams({}), "grams must be a dict of arrays by name, not empty, got dict"),
         (lambda g, _: plots.plot_eigenvalues(g["few"]), "grams must be a dict of arrays by name, not empty, got ndarray"),
         (lambda g, _: plots.plot_eigenvalues(g, curve=[1.0]), r"curve must be \(number, eigenvalue\), got \[1.0\]"),

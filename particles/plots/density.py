@@ -103,9 +103,12 @@ def _flat(values: np.ndarray) -> np.ndarray:
 
 def _frames(frames: Any, n_frames: int) -> slice:
     """frames, if it is a slice that holds one."""
-    if not isinstance(frames, slice) or not len(range(n_frames)[frames]):
-        raise ValueError(f"frames must be a slice that holds some of the {n_frames} frames, got {frames!r}")
-    return frames
+    try:
+        if isinstance(frames, slice) and len(range(n_frames)[frames]):
+            return frames
+    except (TypeError, ValueError):  # of words, or in steps of 0
+        pass
+    raise ValueError(f"frames must be a slice that holds some of the {n_frames} frames, got {frames!r}")
 
 
 def _particles_label(samples: np.ndarray) -> str:

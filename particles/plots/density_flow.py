@@ -170,7 +170,7 @@ def _row_of_axes(ax: Any, number: int) -> list[Axes]:
 
         size = (5, 3.4) if number == 1 else (8, 3.4)
         return list(plt.subplots(1, number, figsize=size, layout="constrained", sharey=True, squeeze=False)[1][0])
-    given = list(np.ravel(ax))
+    given = list(np.ravel(np.asarray(ax, object)))
     if len(given) != number:
         raise ValueError(f"ax must be {number} Axes, got {len(given)}")
     return [axes_of(one) for one in given]

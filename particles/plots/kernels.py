@@ -67,6 +67,8 @@ def figure_grams(grams: Mapping[str, Array], labels: Any = None) -> Figure:
 
     matrices = _matrices(grams)
     limit = max(np.abs(matrix).max() for matrix in matrices.values()) or 1.0
+    if labels is not None:
+        labels = _labels(labels, len(next(iter(matrices.values()))))
     figure, axes = plt.subplots(1, len(matrices), figsize=(0.8 + 3.2 * len(matrices), 3.2), layout="constrained", squeeze=False)
     for ax, (name, matrix) in zip(axes[0], matrices.items()):
         plot_gram(matrix, labels, limit=limit, colorbar=False, ax=ax)
@@ -198,7 +200,8 @@ def plot_label_power(grams: Mapping[str, Array], labels: Any, *, ax: Axes | None
 def _label_power(gram: np.ndarray, target: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
     """(number of eigenvectors, share of the target in them), from (0, 0) to (n, 1)."""
     mean = gram.mean(0)
-    values, vectors = _spectrum(gram - mean - mean[:, None] + mean.mean(), f"grams[{name!r}], centred,")
+    eigen, vectors = np.linalg.eigh(gram - mean - mean[:, None] + mean.mean())
+    values, vectors = _cleaned(eigen[::-1], f"grams[{name!r}], centred,", scale=abs(gram).max()), vectors[:, ::-1]
     seen = values > 0
     share = ((vectors[:, seen].T @ target) ** 2).sum(1) / (target**2).sum()
     return np.array([*range(int(seen.sum()) + 1), len(gram)]), np.array([0.0, *share.cumsum(), 1.0])
@@ -214,16 +217,13 @@ def _slice(omega: np.ndarray, feature: Feature, direction: Any, distance: np.nda
     return np.atleast_2d(feature.kernel(x, np.zeros((1, len(vector))), omega)[..., 0])
 
 
-def _spectrum(gram: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """(eigenvalues (n,), eigenvectors (n, n) as columns), the largest first."""
-    values, vectors = np.linalg.eigh(gram)
-    return _cleaned(values[::-1], name), vectors[:, ::-1]
+def _cleaned(values: np.ndarray, name: str, *, scale: float = 0.0) -> np.ndarray:
+    """Falling eigenvalues, with 0 for what rounding leaves of a zero; ValueError for those of a matrix that is no kernel's.
 
-
-def _cleaned(values: np.ndarray, name: str) -> np.ndarray:
-    """Falling eigenvalues, with 0 for what rounding leaves of a zero; ValueError for those of a matrix that is no kernel's."""
-    rounding = 10 * len(values) * np.finfo(values.dtype).eps * abs(values).max()
-    if values[0] <= 0 or values[-1] < -rounding:
+    `scale` is that of numbers whose differences made the matrix.
+    """
+    rounding = 10 * len(values) * np.finfo(values.dtype).eps * max(abs(values).max(), scale)
+    if values[0] <= rounding or values[-1] < -rounding:
         raise ValueError(f"{name} must be positive semi-definite and not zero, got eigenvalues from {values[-1]:.3g} to {values[0]:.3g}")
     return np.where(values > rounding, values, 0.0)
 

@@ -120,11 +120,12 @@ def chain_points(dataset: xr.Dataset, chain: int, dims: tuple[int, ...] | None =
 
 def _checked_dims(dims: Any, size: int) -> tuple[int, ...]:
     """dims, if they are one to three different coordinates."""
-    if not isinstance(dims, (tuple, list)) or not 1 <= len(dims) <= 3 or len(set(dims)) < len(dims):
-        raise ValueError(f"dims must be one to three different coordinates, got {dims!r}")
-    for dim in dims:
+    listed = dims if isinstance(dims, (tuple, list)) else ()
+    for dim in listed:
         check_index(dim, "dims", size)
-    return tuple(dims)
+    if not 1 <= len(listed) <= 3 or len(set(listed)) < len(listed):
+        raise ValueError(f"dims must be one to three different coordinates, got {dims!r}")
+    return tuple(listed)
 
 
 def _projection(omega: np.ndarray, projection: Any) -> tuple[np.ndarray, tuple[str, ...]]:
