@@ -153,12 +153,14 @@ def test_what_is_left_out_is_said_and_evenly_spaced():
 
 
 def test_large_runs_travel_in_pieces_and_stay_out_of_the_page():
-    run = made(np.zeros((1, 40, 5000, 3)))
+    run = made(np.random.default_rng(0).normal(size=(1, 40, 5000, 3)))
     viewer = view(run)
     message, rows = ask(viewer, "positions", start=5)
     assert CHUNK_BYTES <= rows.nbytes < CHUNK_BYTES + 60_001 or message["rows"] < 18
-    assert len(viewer.embedded) <= EMBED_BYTES
+    assert sum(map(len, viewer.embedded.values())) <= EMBED_BYTES
     assert viewer.run["embedded"] == [0, 39]
+    for part, held in viewer.embedded.items():
+        np.testing.assert_array_equal(np.frombuffer(held, np.float32), np.concatenate([ask(viewer, part, start=k)[1][0] for k in (0, 39)]))
     assert len(view(run.isel(particle=slice(0, 100))).run["embedded"]) == 40
 
 
@@ -172,7 +174,7 @@ def test_runs_are_read_in_blocks(run, monkeypatch, tmp_path):
         for chain in (1, 0):
             _, rows = ask(viewer, "positions", chain=chain)
             np.testing.assert_array_equal(rows.reshape(13, 12, 3), whole.omega[chain, places].to_numpy().astype(np.float32))
-            assert viewer._recording.source._values.nbytes <= sources.BLOCK_BYTES
+            assert viewer._recording.source._loaded[1].nbytes <= sources.BLOCK_BYTES
         radii = np.linalg.norm(whole.omega[:, places], axis=-1)
         assert viewer.run["limits"]["radial"] == pytest.approx((radii.min(), radii.max()))
         np.testing.assert_array_equal(np.frombuffer(viewer.energies, np.float32)[:13], whole.energy[0, places].astype(np.float32))
@@ -342,6 +344,15 @@ def test_a_live_view_keeps_every_second_frame_when_there_are_too_many(run):
     assert live.run["steps"][-1] == 40
     assert live.run["version"] > 0
     assert live.run["caption"].startswith(f"12 particles, {len(live.run['steps'])} of 21 frames")
+
+
+def test_a_live_view_of_many_particles_keeps_fewer_frames(monkeypatch):
+    monkeypatch.setattr(sources, "KEPT_BYTES", 5 * 8 * (100 * 2 + 1))
+    live = live_view(rate=1e9)
+    for step in range(20):
+        live(step, {"omega": np.full((1, 100, 2), float(step)), "energy": np.zeros(1)})
+    assert 2 <= len(live.run["steps"]) <= 5
+    assert live.run["steps"][-1] == 19
 
 
 def test_a_frame_that_is_let_go_is_shown_no_longer():

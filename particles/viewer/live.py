@@ -136,9 +136,12 @@ def live_view(
 
     >>> run = simulate(omega, energy, domain, sampler, n_steps=10_000, save_every=10, rng=0, callback=live_view())
 
-    Frames that come faster than `rate` a second are left out (not the last one); of more than `n_frames`, every second one is let go.
-    The caption says how many; `view(run)` shows them all. The button Stop needs ipykernel 7 and JupyterLab 4.4 or newer: older ones
-    hear it only after the run. The kernel's interrupt button ends a run everywhere.
+    Frames that come faster than `rate` a second are left out (not the last one); of more than `n_frames`, or than 512 MB hold, every
+    second one is let go. The caption says how many; `view(run)` shows them all. Another run takes the place of the one before. Outside a
+    notebook nothing is shown.
+
+    The button Stop needs ipykernel 7 and JupyterLab 4.4 or newer: older ones hear it only after the run. The kernel's interrupt button
+    ends a run everywhere.
 
     Parameters
     ----------

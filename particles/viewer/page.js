@@ -1,5 +1,6 @@
 // The page: controls, keys, and the loop that draws what changed.
 
+const ZOOM = 1.25; // of one step
 const RATES = [5, 10, 20, 30, 60];
 const PLAY = { textContent: "▶", title: "Play (space)", ariaLabel: "Play (space)" };
 const PAUSE = { textContent: "❚❚", title: "Pause (space)", ariaLabel: "Pause (space)" };
@@ -120,7 +121,7 @@ class Page {
     if (run.dims?.length > 1) row.append(this.axesChoice(run.dims));
     row.append(add("density", "Density", densities));
     if (!run.gram) row.append(add("marginal", "Spectrum", densities.slice(1)));
-    const zoom = [["−", "Zoom out (-)", 1 / 1.25], ["+", "Zoom in (+)", 1.25]].map(([text, title, factor]) =>
+    const zoom = [["−", "Zoom out (-)", 1 / ZOOM], ["+", "Zoom in (+)", ZOOM]].map(([text, title, factor]) =>
       button(text, title, () => this.look(() => this.scene.zoomBy(factor))),
     );
     row.append(make("span", { class: "kg-zoom" }, ...zoom, button("⌂", "Reset the view (0)", () => this.look(() => this.scene.home()))));
@@ -185,7 +186,7 @@ class Page {
     const keys = {
       " ": () => this.clock.toggle(), ArrowLeft: () => this.clock.jump(this.clock.frame - 1),
       ArrowRight: () => this.clock.jump(this.clock.frame + 1), Home: () => this.clock.jump(0),
-      End: () => this.clock.jump(this.store.nFrames - 1), "+": zoom(1.25), "-": zoom(0.8), 0: () => this.look(() => this.scene.home()),
+      End: () => this.clock.jump(this.store.nFrames - 1), "+": zoom(ZOOM), "-": zoom(1 / ZOOM), 0: () => this.look(() => this.scene.home()),
     };
     const act = event.shiftKey && arrows[event.key] ? arrows[event.key] : keys[event.key];
     if (!act) return;

@@ -18,7 +18,7 @@ from particles.resample import particle_energies
 from particles.viewer.sources import Growing, Stored, spread
 
 CHUNK_BYTES, CHUNK_SECONDS = 2**20, 0.2  # of one answer: small enough that others come between
-EMBED_BYTES = 2**17  # of positions kept in the page itself
+EMBED_BYTES = 2**17  # of rows that the widget's state holds
 MAX_PAIRS, MAX_ROWS = 2e8, 256
 RESERVED = ("none", "speed")
 Row = Callable[[int, int], np.ndarray]  # (chain, frame) -> (number,)
@@ -139,14 +139,17 @@ class Recording:
             "embedded": embedded,
         }
 
-    def positions(self, frames: list[int]) -> bytes:
-        """Positions of the first chain in some frames, float32."""
-        return b"".join(self._positions(0, frame).astype(np.float32).tobytes() for frame in frames)
+    def held(self, frames: list[int]) -> dict[str, bytes]:
+        """Positions and the first two densities of the first chain in some frames, float32."""
+        return {part: np.array([self.parts[part](0, frame) for frame in frames], np.float32).tobytes() for part in self._kept()}
 
     def embedded(self) -> list[int]:
-        """The frames whose positions go into the page itself, evenly spaced: as many as EMBED_BYTES hold, at least the last."""
-        most = max(1, EMBED_BYTES // (4 * self.shown.size * len(self.dims)))
+        """The frames whose rows go into the widget's state, evenly spaced: as many as EMBED_BYTES hold, at least the last."""
+        most = max(1, EMBED_BYTES // sum(4 * self.parts[part](0, 0).size for part in self._kept()))
         return spread(len(self.source.steps), most).tolist()
+
+    def _kept(self) -> list[str]:
+        return ["positions", *(f"density:{name}" for name in self.densities[:2])]
 
     def caption(self) -> str:
         """How much of the run is shown."""

@@ -1,5 +1,8 @@
 // The particles: turned, moved and zoomed, coloured, with axes around them.
 
+const MARGIN = { left: 48, right: 8, top: 8, bottom: 36 }; // around the plane, for its labels
+const SIGNS = [[-1, -1], [-1, 1], [1, -1], [1, 1]];
+
 class Scene extends Canvas {
   constructor() {
     super("Particles. Drag to turn or move them.", "kg-scene");
@@ -38,12 +41,14 @@ class Scene extends Canvas {
     const common = Math.max(...run.dims.map((_, i) => halves[i]));
     const scale = run.dims.length === 1 ? halves.map((half) => 1 / half) : halves.map(() => 1 / common);
     const { width, height, zoom } = this;
-    const [px, py] = flat ? [width / 2 - 48, height / 2 - 34] : [0.33 * width, 0.33 * height];
+    const { left, right, top, bottom } = flat ? MARGIN : { left: 0, right: 0, top: 0, bottom: 0 };
+    const part = flat ? 0.46 : 0.32; // of the box: the cube is wider from corner to corner
+    const [px, py] = [part * (width - left - right), part * (height - top - bottom)];
     const size = run.dims.length === 1 ? [px, py] : [Math.min(px, py), Math.min(px, py)];
     return {
       centre: limits.map(([low, high]) => (low + high) / 2), scale, halves, flat, rows: flat ? this.plane() : this.turned(),
-      size: size.map((length) => 0.95 * length * zoom),
-      origin: [width / 2 + (flat ? 20 : 0) + this.moved[0], height / 2 - (flat ? 14 : 0) + this.moved[1]],
+      size: size.map((length) => length * zoom),
+      origin: [(left + width - right) / 2 + this.moved[0], (top + height - bottom) / 2 + this.moved[1]],
     };
   }
 
@@ -102,7 +107,7 @@ class Scene extends Canvas {
 
   drawGrid(context, run, lens, theme) {
     const [a, b] = [this.axes[0], this.axes[1] ?? 1];
-    const { left, right, top, bottom } = { left: 48, right: this.width - 8, top: 8, bottom: this.height - 36 };
+    const [left, right, top, bottom] = [MARGIN.left, this.width - MARGIN.right, MARGIN.top, this.height - MARGIN.bottom];
     const across = (x) => (x - lens.origin[0]) / (lens.size[0] * lens.scale[a]) + lens.centre[a];
     const up = (y) => (lens.origin[1] - y) / (lens.size[1] * lens.scale[b]) + lens.centre[b];
     const [x0, x1, y0, y1] = [across(left), across(right), up(bottom), up(top)];
@@ -131,28 +136,26 @@ class Scene extends Canvas {
 
   drawCube(context, run, lens, theme) {
     const corner = (signs) => place(lens, signs.map((sign, i) => lens.centre[i] + sign * lens.halves[i]));
+    const edges = [0, 1, 2].map((axis) =>
+      SIGNS.map(([s, t]) => [-1, 1].map((sign) => corner([0, 1, 2].map((i) => (i === axis ? sign : i === (axis + 1) % 3 ? s : t))))),
+    );
     context.strokeStyle = theme.grid;
     context.beginPath();
-    for (let axis = 0; axis < 3; axis++) {
-      for (const [s, t] of [[-1, -1], [-1, 1], [1, -1], [1, 1]]) {
-        const ends = [-1, 1].map((sign) => corner([0, 1, 2].map((i) => (i === axis ? sign : i === (axis + 1) % 3 ? s : t))));
-        context.moveTo(...ends[0]);
-        context.lineTo(...ends[1]);
-      }
+    for (const [from, to] of edges.flat()) {
+      context.moveTo(...from);
+      context.lineTo(...to);
     }
     context.stroke();
-    for (let axis = 0; axis < 3; axis++) this.drawAxis(context, run, lens, axis, corner, theme);
+    edges.forEach((four, axis) => this.drawAxis(context, run, lens, axis, four, theme));
   }
 
   /** Name and limits of a coordinate at one of its four edges: the lowest, or the leftmost where they stand upright. */
-  drawAxis(context, run, lens, axis, corner, theme) {
-    const edges = [[-1, -1], [-1, 1], [1, -1], [1, 1]].map(([s, t]) => {
-      const ends = [-1, 1].map((sign) => corner([0, 1, 2].map((i) => (i === axis ? sign : i === (axis + 1) % 3 ? s : t))));
-      return { ends, middle: [0, 1].map((i) => (ends[0][i] + ends[1][i]) / 2) };
-    });
+  drawAxis(context, run, lens, axis, edges, theme) {
+    const along = ([from, to], part) => [0, 1].map((i) => from[i] + part * (to[i] - from[i]));
     const upright = ([[x0, y0], [x1, y1]]) => Math.abs(y1 - y0) > 1.2 * Math.abs(x1 - x0);
-    const rank = ({ middle: [x, y] }) => (upright(edges[0].ends) ? -x : y);
-    const { ends, middle } = edges.reduce((best, edge) => (rank(edge) > rank(best) + 1e-6 ? edge : best));
+    const rank = (edge) => (upright(edge) ? -along(edge, 0.5)[0] : along(edge, 0.5)[1]); // edges of one axis are parallel
+    const ends = edges.reduce((best, edge) => (rank(edge) > rank(best) + 1e-6 ? edge : best));
+    const middle = along(ends, 0.5);
     context.strokeStyle = theme.faint;
     context.beginPath();
     context.moveTo(...ends[0]);
@@ -164,9 +167,8 @@ class Scene extends Canvas {
     const beside = ([x, y], by) => [inside(x + (by * out[0]) / away, this.width), inside(y + (by * out[1]) / away, this.height)];
     const [low, high] = run.limits[run.dims[axis]];
     write(context, coordinate(run.dims[axis]), ...beside(middle, 22), "center", theme.text);
-    const along = (part) => [0, 1].map((i) => ends[0][i] + part * (ends[1][i] - ends[0][i]));
-    write(context, label(low, high - low), ...beside(along(0.06), 13), "center", theme.faint);
-    write(context, label(high, high - low), ...beside(along(0.94), 13), "center", theme.faint);
+    write(context, label(low, high - low), ...beside(along(ends, 0.06), 13), "center", theme.faint);
+    write(context, label(high, high - low), ...beside(along(ends, 0.94), 13), "center", theme.faint);
   }
 
   drawLegend(context, [low, high], theme, palette, caption) {

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 BLOCK_BYTES = 2**26  # of positions read at a time
+KEPT_BYTES = 2**29  # of the frames of a run that goes on
 
 
 def spread(size: int, most: int) -> np.ndarray:
@@ -43,7 +44,8 @@ class Stored:
         self.steps = [int(step) for step in dataset.step[self.places]]
         self.chains = [int(chain) for chain in dataset.chain]
         self.shape = tuple(dataset.sizes[name] for name in ("chain", "particle", "dim"))
-        self._block, self._loaded = max(1, BLOCK_BYTES // (8 * self.shape[1] * self.shape[2])), (-1, -1)
+        self._block = max(1, BLOCK_BYTES // (8 * self.shape[1] * self.shape[2]))
+        self._loaded: tuple[tuple[int, int], np.ndarray] = (-1, -1), np.zeros(0)
         self.period = _period(json.loads(dataset.attrs.get("domain", "{}")))
 
     def blocks(self, chain: int) -> Iterator[np.ndarray]:
@@ -58,10 +60,12 @@ class Stored:
     def _read(self, chain: int, frame: int) -> np.ndarray:
         """The block of a frame; the last one read is kept."""
         first = frame - frame % self._block
-        if self._loaded != (chain, first):
+        place, values = self._loaded  # one attribute: another thread may read too
+        if place != (chain, first):
             part = self._dataset.omega.isel(chain=chain, step=self.places[first : first + self._block])
-            self._values, self._loaded = part.transpose("step", "particle", "dim").to_numpy(), (chain, first)
-        return self._values
+            values = part.transpose("step", "particle", "dim").to_numpy()
+            self._loaded = (chain, first), values
+        return values
 
     def energies(self) -> dict[str, np.ndarray]:
         """{"energy" and "energy_<term>": (chain, frame)}, those there are."""
@@ -74,7 +78,7 @@ class Stored:
 
 
 class Growing:
-    """Frames of a run that goes on; of more than `n_frames` every second one is let go.
+    """Frames of a run that goes on; of more than `n_frames`, or than KEPT_BYTES hold, every second one is let go.
 
     Attributes as in `Stored`; n_all is to count the frames of the run, those that were not given too.
     """
@@ -83,7 +87,8 @@ class Growing:
     places = np.zeros(0, int)
 
     def __init__(self, step: int, frame: Frame, n_frames: int, domain: Domain | None) -> None:
-        self._memory, self._most, self.n_all = Memory({}), n_frames, 0
+        size = sum(values.nbytes for values in frame.values())
+        self._memory, self._most, self.n_all = Memory({}), min(n_frames, max(1, KEPT_BYTES // size)), 0
         self.shape, self.chains = frame["omega"].shape, list(range(frame["omega"].shape[0]))
         self.period = _period(domain.describe()) if domain is not None else None
         self.append(step, frame)

@@ -34,11 +34,16 @@ class Store {
     this.arrivals = 0;
     this.error = "";
     this.version = this.run.version;
-    const frames = this.run.embedded ?? [];
-    const numbers = floats(this.model.get("embedded"));
+    for (const [part, buffer] of Object.entries(this.model.get("embedded"))) this.keep(part, 0, this.run.embedded ?? [], buffer);
+  }
+
+  /** Keep rows of numbers, one of each frame. */
+  keep(part, chain, frames, buffer) {
+    const table = this.table(part, chain);
+    const numbers = floats(buffer);
+    const length = numbers.length / frames.length;
     frames.forEach((frame, i) => {
-      const length = numbers.length / frames.length;
-      this.table("positions", 0)[frame] = numbers.subarray(i * length, (i + 1) * length);
+      table[frame] = numbers.subarray(i * length, (i + 1) * length);
     });
   }
 
@@ -102,10 +107,7 @@ class Store {
       this.error = error;
       this.pending.set(`${part}/${chain}`, Infinity); // never again
     } else {
-      const numbers = floats(buffers[0]);
-      const length = numbers.length / rows;
-      const table = this.table(part, chain);
-      for (let i = 0; i < rows; i++) table[start + i] = numbers.subarray(i * length, (i + 1) * length);
+      this.keep(part, chain, Array.from({ length: rows }, (_, i) => start + i), buffers[0]);
     }
     this.tell();
   }

@@ -36,8 +36,8 @@ def _read(*names: str) -> str:
 class Viewer(anywidget.AnyWidget):
     """A run to play, turn and look into; made by `view`.
 
-    Every view of it shows the same frame. Positions travel as float32, in pieces of 1 MB when they are needed; the page itself keeps at
-    most 128 KiB of them, so that notebooks stay small: all of a small run, of a large one some frames.
+    Every view of it shows the same frame. Rows travel as float32, in pieces of 1 MB when they are needed; the widget's own state holds at
+    most 128 KiB of positions and densities, so that notebooks stay small: all frames of a small run, some of a large one.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Viewer(anywidget.AnyWidget):
     _css = _read("viewer.css")
     run = traitlets.Dict().tag(sync=True)
     energies = traitlets.Bytes().tag(sync=True)
-    embedded = traitlets.Bytes().tag(sync=True)
+    embedded = traitlets.Dict().tag(sync=True)
     palette = traitlets.Bytes().tag(sync=True)
     frame = traitlets.Int(0).tag(sync=True)
     chain = traitlets.Int(0).tag(sync=True)
@@ -75,7 +75,7 @@ class Viewer(anywidget.AnyWidget):
         frames = [] if live else recording.embedded()
         with self.hold_sync():
             self.energies = np.array(list(recording.energies().values()), np.float32).tobytes()
-            self.embedded = recording.positions(frames)
+            self.embedded = recording.held(frames)
             self.run = recording.describe(frames) | {"live": live, "version": self._version}
             self.frame = min(self.frame, len(self.run["steps"]) - 1)
             self.chain = min(self.chain, len(self.run["chains"]) - 1)
@@ -138,6 +138,9 @@ def view(
 
     Play, scrub or click the energies to choose a frame; drag to turn (three coordinates) or move (two), wheel or buttons to zoom.
     Keys: space plays, arrows step, shift and arrows turn, Home and End jump, + - 0 zoom. One coordinate is drawn against particle number.
+
+    Exported pages show a picture of the frame that the kernel last heard of. A notebook reopened in JupyterLab shows some frames, and can
+    play them, if it was saved with the state of its widgets (Settings, Save Widget State Automatically); else run the cell again.
 
     >>> view(run, colours={"alignment": Alignment(x, y, "fourier")}, gram=(x[:64], "fourier"), theory={"radial": (radius, density)})
 

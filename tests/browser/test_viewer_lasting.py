@@ -81,6 +81,9 @@ def test_a_saved_viewer_is_reopened_without_its_kernel(lab, page, output):
     page.wait_for_selector(".kg-viewer option", timeout=60_000, state="attached")
     page.wait_for_timeout(1500)
     page.screenshot(path=output / "reopened.png")
+    blue = "canvas => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.filter((v, i, all) => "
+    blue += "i % 4 === 2 && v - all[i - 2] > 60).length"
+    assert page.locator(".kg-panel").first.evaluate(blue) > 100  # bars of the density
     before = picture(page)
     page.locator(".kg-scene").click(position={"x": 50, "y": 50})
     page.keyboard.press("Shift+ArrowRight")
