@@ -27,7 +27,7 @@ def naive_matrix(
     ridge: float = 0.0,
     normalise: bool | str | None = True,
 ) -> Float[Tensor, "time time"]:
-    """(2) or (3) for one head, or (1), with no low rank and no normalisation, where `landmarks` is None."""
+    """The matrix (2) or (3) of one head, or (1), with no low rank and no normalisation, where `landmarks` is None."""
     root = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
     x = q.double() * root
     if landmarks is None:

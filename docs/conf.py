@@ -44,6 +44,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "off"  # the notebooks are committed with their outputs
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]  # no kernel runs here: show the picture
 nb_ipywidgets_js = {}
+nb_merge_streams = True  # one block for what a cell prints
 
 # Sphinx reads below this folder only: the notebooks are copied, times of change included
 shutil.rmtree(DOCS / "notebooks", ignore_errors=True)

@@ -8,9 +8,10 @@ import re
 from types import ModuleType
 from typing import Any
 
-from docutils.nodes import Node
+from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.ext import autosummary
 from sphinx.util.docutils import SphinxDirective
 
 COLON = "\ue000"  # stands for a colon while napoleon reads
@@ -39,7 +40,7 @@ class Public(SphinxDirective):
     required_arguments = 1
     has_content = True
 
-    def run(self) -> list[Node]:
+    def run(self) -> list[nodes.Node]:
         module = importlib.import_module(self.arguments[0])
         names = " ".join(self.content).split() or surface(module)
         table = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names)]
@@ -61,11 +62,25 @@ def with_notes(lines: list[str]) -> list[str]:
             listing = False
         entry = re.fullmatch(r"([\w, *]+) : (.+)", line) if listing else None
         done += [entry[1], "    " + entry[2]] if entry else [line]
-    return done
+    return with_sentences(done)
+
+
+def with_sentences(lines: list[str]) -> list[str]:
+    """What is returned, told in several lines from the margin, is one paragraph, no list of types; two empty lines end what is before."""
+    if "Returns" not in lines:
+        return lines
+    start = lines.index("Returns")
+    end = next((i for i in range(start + 2, len(lines)) if not lines[i].strip()), len(lines))
+    told = lines[start + 2 : end]
+    if len(told) < 2 or any(line.startswith(" ") for line in told):
+        return lines
+    return [*lines[:start], "", "", f":returns: {told[0]}", *(f"    {line}" for line in told[1:]), *lines[end:]]
 
 
 def escaped(line: str) -> str:
-    """Bars, and in descriptions also `**` and `name_`, as text; what stands between backticks is left alone."""
+    """Bars, and in descriptions also `**` and `name_`, as text; what stands between backticks, and examples, are left alone."""
+    if line.lstrip().startswith((">>>", "...")):
+        return line
     parts = line.split("`")
     for i in range(0, len(parts), 2):
         parts[i] = parts[i].replace("|", r"\|")
@@ -85,8 +100,25 @@ def colons(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
     lines[:] = [line.replace(COLON, ":") for line in lines]
 
 
+def nameless(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Fields of a named tuple stand under its attributes; "Alias for field number 0" adds nothing."""
+    return True if str(getattr(obj, "__doc__", "")).startswith("Alias for field number") else None
+
+
+def breakable(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Long names in tables may break after a dot, a colon, a slash or an underscore."""
+    for literal in (literal for entry in doctree.findall(nodes.entry) for literal in entry.findall(nodes.literal)):
+        for word in list(literal.findall(nodes.Text)):
+            pieces = re.findall(r"[^._:/]+[._:/]*|[._:/]+", word)
+            parts = [part for piece in pieces for part in (nodes.Text(piece), nodes.raw("", "<wbr>", format="html"))]
+            word.parent.replace(word, parts[:-1])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("public", Public)
+    app.connect("autodoc-skip-member", nameless)
+    app.connect("doctree-resolved", breakable)
+    autosummary.WELL_KNOWN_ABBREVIATIONS += ("App.", " .")  # no ends of sentences: App. D, w . x
     app.connect("autodoc-process-docstring", plain_words, priority=400)  # before napoleon, which has 500
     app.connect("autodoc-process-docstring", colons, priority=600)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
