@@ -25,22 +25,6 @@ function button(text, title, onClick) {
   return element;
 }
 
-/** Limits of a colour over the rows that are there, without the outermost 1 in 100 on either side. */
-function colourLimits(table) {
-  const rows = table.filter(Boolean);
-  const stride = Math.max(1, Math.floor((rows.length * (rows[0]?.length ?? 0)) / 20000));
-  const sample = [];
-  let at = 0;
-  for (const row of rows) {
-    for (; at < row.length; at += stride) if (Number.isFinite(row[at])) sample.push(row[at]);
-    at -= row.length;
-  }
-  if (!sample.length) return null;
-  const sorted = Float32Array.from(sample).sort();
-  const [low, high] = [0.01, 0.99].map((part) => sorted[Math.round(part * (sorted.length - 1))]);
-  return high > low ? [low, high] : [low - 0.5, low + 0.5];
-}
-
 /** What the controls are made for: with another run they are made anew. */
 function controlled({ colours, chains, dims, densities, gram }) {
   return JSON.stringify([colours, chains, dims, densities, gram]);

@@ -155,20 +155,23 @@ class Scene extends Canvas {
     const upright = ([[x0, y0], [x1, y1]]) => Math.abs(y1 - y0) > 1.2 * Math.abs(x1 - x0);
     const rank = (edge) => (upright(edge) ? -along(edge, 0.5)[0] : along(edge, 0.5)[1]); // edges of one axis are parallel
     const ends = edges.reduce((best, edge) => (rank(edge) > rank(best) + 1e-6 ? edge : best));
-    const middle = along(ends, 0.5);
     context.strokeStyle = theme.faint;
     context.beginPath();
     context.moveTo(...ends[0]);
     context.lineTo(...ends[1]);
     context.stroke();
-    const out = [middle[0] - lens.origin[0], middle[1] - lens.origin[1]];
+    const out = along(ends, 0.5).map((at, i) => at - lens.origin[i]);
     const away = Math.hypot(...out) || 1;
     const inside = (value, size) => Math.max(12, Math.min(size - 12, value));
-    const beside = ([x, y], by) => [inside(x + (by * out[0]) / away, this.width), inside(y + (by * out[1]) / away, this.height)];
+    const beside = (text, part, by, colour) => {
+      const [x, y] = along(ends, part).map((at, i) => at + (by * out[i]) / away);
+      const [near, level] = [inside(x, this.width), inside(y, this.height)];
+      if (Math.hypot(near - x, level - y) < 2 * by) write(context, text, near, level, "center", colour); // else zoomed away
+    };
     const [low, high] = run.limits[run.dims[axis]];
-    write(context, coordinate(run.dims[axis]), ...beside(middle, 22), "center", theme.text);
-    write(context, label(low, high - low), ...beside(along(ends, 0.06), 13), "center", theme.faint);
-    write(context, label(high, high - low), ...beside(along(ends, 0.94), 13), "center", theme.faint);
+    beside(coordinate(run.dims[axis]), 0.5, 22, theme.text);
+    beside(label(low, high - low), 0.06, 13, theme.faint);
+    beside(label(high, high - low), 0.94, 13, theme.faint);
   }
 
   drawLegend(context, [low, high], theme, palette, caption) {
@@ -231,4 +234,20 @@ function shade(values, limits, n, shades) {
     const part = (values[i] - low) / (high - low);
     shades[i] = Number.isNaN(part) ? SHADES : Math.max(0, Math.min(SHADES - 1, Math.round(part * (SHADES - 1))));
   }
+}
+
+/** Limits of a colour over the rows that are there, without the outermost 1 in 100 on either side. */
+function colourLimits(table) {
+  const rows = table.filter(Boolean);
+  const stride = Math.max(1, Math.floor((rows.length * (rows[0]?.length ?? 0)) / 20000));
+  const sample = [];
+  let at = 0;
+  for (const row of rows) {
+    for (; at < row.length; at += stride) if (Number.isFinite(row[at])) sample.push(row[at]);
+    at -= row.length;
+  }
+  if (!sample.length) return null;
+  const sorted = Float32Array.from(sample).sort();
+  const [low, high] = [0.01, 0.99].map((part) => sorted[Math.round(part * (sorted.length - 1))]);
+  return high > low ? [low, high] : [low - 0.5, low + 0.5];
 }

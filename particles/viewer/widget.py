@@ -55,7 +55,7 @@ class Viewer(anywidget.AnyWidget):
     energies = traitlets.Bytes().tag(sync=True)
     embedded = traitlets.Dict().tag(sync=True)
     palette = traitlets.Bytes().tag(sync=True)
-    frame = traitlets.Int(0).tag(sync=True)
+    frame = traitlets.Int(0).tag(sync=True, echo_update=False)  # an echo would throw a page back that has moved on
     chain = traitlets.Int(0).tag(sync=True)
     colour = traitlets.Unicode("none").tag(sync=True)
     density = traitlets.Unicode("radial").tag(sync=True)

@@ -189,6 +189,7 @@ print("ended at", int(run.step[-1]))
     assert step(page) > first
     page.get_by_label("Colour").select_option("trap")
     page.wait_for_timeout(1500)
+    page.wait_for_function("(({ value, max }) => value === max)(document.querySelector('.kg-slider'))", timeout=10_000)
     page.screenshot(path=output / "live.png")
     page.get_by_role("button", name="Stop").click()
     page.wait_for_selector(".jp-OutputArea-output:has-text('ended at')", timeout=30_000)
