@@ -274,6 +274,7 @@ BAD = [
     ({"colours": {"c": "energy"}}, r"colours\['c'\]"),
     ({"colours": {"c": np.zeros((2, 20, 12))}}, r"colours\['c'\]"),
     ({"colours": {"c": xr.DataArray(np.zeros(12), dims="x")}}, r"colours\['c'\]"),
+    ({"theory": {0: (np.zeros(2), np.zeros(2)), "0": (np.zeros(2), np.zeros(2))}}, "theory must name"),
     ({"theory": {"gram": (np.zeros(2), np.zeros(2))}}, "theory"),
     ({"theory": {"radius": (np.zeros(2), np.zeros(2))}}, "theory"),
     ({"theory": {"radial": np.zeros(2)}}, "theory"),

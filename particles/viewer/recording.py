@@ -48,6 +48,8 @@ class Choices:
         for name in self.colours or {}:
             if not isinstance(name, str) or not name or name in RESERVED:
                 raise ValueError(f"colours must have names other than {RESERVED}, got {name!r}")
+        if len({str(name) for name in self.theory or {}}) < len(self.theory or {}):
+            raise ValueError(f"theory must name each density once, got {list(self.theory or {})}")
         if self.gram is not None:
             kernel_data(self.gram)
 
