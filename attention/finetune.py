@@ -52,7 +52,7 @@ def finetune(
     The loss is the cross-entropy of the labels, or of the next token of a language model. freeze_omega=False from a model's first step is
     joint training (as in Flexformer); after `align` it is the recipe "align, then unfreeze"; `alternate` runs Phase A every few epochs.
 
-    In an initialised `torch.distributed` process group (torchrun --nproc-per-node 2 train.py, where train.py calls
+    In an initialised `torch.distributed` process group (`torchrun --nproc-per-node 2 train.py`, where train.py calls
     init_process_group("gloo") and then this function with the same arguments everywhere) each process trains on its share of the rows of
     every batch; gradients, losses and stopping are those of the whole batch, the parameters the same bits in all processes.
 

@@ -35,8 +35,10 @@ autodoc_typehints = "none"
 autosummary_generate = False
 napoleon_google_docstring = False
 napoleon_use_param = napoleon_use_rtype = False  # types are shapes: words, not names to link
+napoleon_attr_annotations = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 default_role = "code"  # `x` in a docstring
+smartquotes_action = "D"  # dashes only: "labels" is code
 toc_object_entries_show_parents = "hide"
 
 myst_enable_extensions = ["dollarmath", "amsmath"]

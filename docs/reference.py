@@ -15,6 +15,7 @@ from sphinx.ext import autosummary
 from sphinx.util.docutils import SphinxDirective
 
 COLON = "\ue000"  # stands for a colon while napoleon reads
+WRAPPED = 100  # characters; what follows a shorter line is a new sentence
 
 
 def surface(module: ModuleType) -> list[str]:
@@ -61,7 +62,8 @@ def with_notes(lines: list[str]) -> list[str]:
             done += ["Notes", "-----"]
             listing = False
         entry = re.fullmatch(r"([\w, *]+) : (.+)", line) if listing else None
-        done += [entry[1], "    " + entry[2]] if entry else [line]
+        stop = "." if entry and len(line) < WRAPPED and after.startswith(" ") and line[-1] not in ".,:;" else ""
+        done += [entry[1], f"    {entry[2]}{stop}"] if entry else [line]
     return with_sentences(done)
 
 
@@ -106,8 +108,9 @@ def nameless(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: A
 
 
 def breakable(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Long names in tables may break after a dot, a colon, a slash or an underscore."""
-    for literal in (literal for entry in doctree.findall(nodes.entry) for literal in entry.findall(nodes.literal)):
+    """Long names in tables, but for the first column, may break after a dot, a colon, a slash or an underscore."""
+    entries = [entry for row in doctree.findall(nodes.row) for entry in row.children[1:]]
+    for literal in (literal for entry in entries for literal in entry.findall(nodes.literal)):
         for word in list(literal.findall(nodes.Text)):
             pieces = re.findall(r"[^._:/]+[._:/]*|[._:/]+", word)
             parts = [part for piece in pieces for part in (nodes.Text(piece), nodes.raw("", "<wbr>", format="html"))]
