@@ -60,13 +60,7 @@ class Gallery(SphinxDirective):
         return [nodes.raw("", f'<div class="cards math notranslate nohighlight">{"".join(map(card, paths))}</div>', format="html")]
 
 
-def self_contained(app: Sphinx, page: str, source: list[str]) -> None:
-    """Films of matplotlib ask a server for the icons of their buttons: pages.css has signs for them."""
-    source[0] = re.sub(r"<link\b[^>]*font-awesome[^>]*>", "", source[0])
-
-
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("gallery", Gallery)
-    app.connect("source-read", self_contained)
     app.set_html_assets_policy("always")  # MathJax also on this page, whose formulas Sphinx does not see
     return {"parallel_read_safe": True, "parallel_write_safe": True}

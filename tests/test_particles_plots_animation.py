@@ -196,6 +196,9 @@ def test_a_notebook_plays_the_film_and_shows_its_last_frame_elsewhere(plane):
     page = film._repr_html_()
     assert page.count("data:image/png;base64") == 3
     assert "<input" in page  # the slider
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "▶" in page
+    assert "fa-" not in page
     assert film._repr_png_().startswith(b"\x89PNG")
     assert not plt.get_fignums()
 

@@ -5,6 +5,7 @@ The one file here that imports matplotlib when it is loaded: load it inside func
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
@@ -23,6 +24,17 @@ from particles.trajectory import as_path
 N_COLOURS = 128  # of a palette
 HOLD = 1500  # milliseconds that the last frame of a GIF stays
 DELAY = 3.0  # seconds after which a bar of progress appears
+SIGNS = {  # of the player's buttons, where matplotlib asks a server for icons
+    "minus": "−",
+    "plus": "+",
+    "fast-backward": "«",
+    "fast-forward": "»",
+    "step-backward": "‹",
+    "step-forward": "›",
+    "play": "▶",
+    "play fa-flip-horizontal": "◀",
+    "pause": "‖",
+}
 
 
 class Film(FuncAnimation):
@@ -69,7 +81,11 @@ class Film(FuncAnimation):
         """Nothing: a film that was not looked at is no mistake."""
 
     def _repr_html_(self) -> str:
-        return self.to_jshtml()
+        """The player, which loads nothing from elsewhere."""
+        page = re.sub(r"<link\b[^>]*font-awesome[^>]*>\s*", "", self.to_jshtml())
+        for name, sign in SIGNS.items():
+            page = page.replace(f'<i class="fa fa-{name}"></i>', sign)
+        return page
 
     def _repr_png_(self) -> bytes:
         self.draw(self.n_frames - 1)
