@@ -231,9 +231,9 @@ class Page {
     }
     this.theme ??= themeOf(this.root);
     const [chain, frame, colour] = [model.get("chain"), Math.min(clock.frame, store.nFrames - 1), model.get("colour")];
-    const positions = store.row("positions", chain, frame);
-    const shown = positions ?? store.nearest("positions", chain, frame);
-    const values = colour === "none" ? undefined : store.row(`colour:${colour}`, chain, frame);
+    const latest = (part) => store.row(part, chain, frame) ?? store.nearest(part, chain, frame); // a new frame's rows come one by one
+    const [positions, shown] = [store.row("positions", chain, frame), latest("positions")];
+    const values = colour === "none" ? undefined : latest(`colour:${colour}`);
     const limits = values && this.limitsOf(colour, chain);
     const missing = this.scene.draw(store.run, shown, values, limits, this.theme, this.palette, colour);
     this.first.draw(store, model.get("density"), chain, frame, this.theme);

@@ -175,6 +175,12 @@ def test_particles_that_are_not_finite_are_counted(lab, page, output):
     assert page.problems == []
 
 
+GREENISH = """canvas => {
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  return data.filter((level, i) => i % 4 === 1 && level > data[i + 1] + 60).length;
+}"""  # pixels of the upper half of viridis
+
+
 def test_live_view_follows_the_run_and_stops_it(lab, page, output):
     run = """
 live = live_view(colours={"trap": Quadratic(1.0)})
@@ -189,6 +195,10 @@ print("ended at", int(run.step[-1]))
     assert step(page) > first
     page.get_by_label("Colour").select_option("trap")
     page.wait_for_timeout(1500)
+    scene = page.locator(".kg-scene").first
+    for _ in range(8):  # new frames come without the colour going
+        assert scene.evaluate(GREENISH) > 100
+        page.wait_for_timeout(130)
     page.wait_for_function("(({ value, max }) => value === max)(document.querySelector('.kg-slider'))", timeout=10_000)
     page.screenshot(path=output / "live.png")
     page.get_by_role("button", name="Stop").click()
