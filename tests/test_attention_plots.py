@@ -242,6 +242,7 @@ PICTURES = {
 def test_one_token_is_enough(draw):
     draw(PICTURES[draw](heads("favor", time=1)))
     plt.gcf().draw_without_rendering()
+    assert plt.gcf().axes[0].has_data()
 
 
 @pytest.mark.parametrize(("draw", "kind"), [(plot_denominators, "pdf"), (plot_attention_maps, "svg")])

@@ -83,6 +83,7 @@ def test_one_length_is_drawn() -> None:
 
     lines = plot_spectral_norms([16], {"a": torch.ones(1, 1)})
     lines["a"].figure.draw_without_rendering()
+    assert lines["a"].get_xydata().tolist() == [[16, 1]]
     plt.close("all")
 
 
