@@ -37,7 +37,7 @@ from experiments.sentences import (
     tiny_texts,
     window_batches,
 )
-from experiments.units import kept
+from experiments.kept import kept
 from particles.arrays import count, positive
 
 SETTINGS = ("sentences", "windows", "windows, fitted there")

@@ -29,7 +29,7 @@ from attention.inspection import feature_rank
 from attention.linear import kernel_attention
 from experiments.matching_methods import CORE, METHODS, Method, Starts, align, log_repulsion, tokens
 from experiments.matching_rules import RULES, Sequences, known_kernel, make_sequences
-from experiments.units import kept
+from experiments.kept import kept
 from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.features import FourierPair

@@ -24,7 +24,7 @@ from attention.linear import kernel_attention
 from attention.relation import CentredAttendAlignment
 from experiments.matching import chosen, effective_rank
 from experiments.matching_methods import log_repulsion
-from experiments.units import kept
+from experiments.kept import kept
 from particles.arrays import count, positive
 from particles.domain import Ball
 from particles.langevin import Langevin
