@@ -1,4 +1,4 @@
-"""experiments/data.py: digits, text and pixel folders, batches, and clear errors for folders that can't be used."""
+"""experiments/data/: digits, text and pixel folders, batches, and clear errors for folders that can't be used."""
 
 from __future__ import annotations
 
