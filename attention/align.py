@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -26,11 +26,23 @@ from attention.base import FeatureMap, described
 from attention.batches import Batch, check_batches
 from attention.inspection import feature_rank
 from attention.model import Transformer
-from attention.objectives import OBJECTIVES, Laws, Sample, agreement, default_laws, default_objective, divided, in_units, unit_of, vectors
+from attention.objectives import (
+    CONSTANTS,
+    OBJECTIVES,
+    Laws,
+    Sample,
+    agreement,
+    default_laws,
+    default_objective,
+    divided,
+    in_units,
+    unit_of,
+    vectors,
+)
 from attention.relation import Pairs
 from attention.samples import attend_relation, joined, pairs, points, split, teacher_relation, with_shuffled_keys, with_shuffled_labels
 from attention.seeds import derived_seed, seed_from
-from particles.arrays import count, flag
+from particles.arrays import count, flag, positive
 from particles.energy import Energy
 from particles.features import Feature
 from particles.simulate import simulate, uninterrupted
@@ -52,6 +64,7 @@ class _Plan(NamedTuple):
     energy: Callable[..., Energy] | None
     domain: Any
     sampler: Any
+    constants: Mapping[str, float]
     n_steps: int
     save_every: int
     early_stopping: bool
@@ -71,6 +84,7 @@ def align(
     energy: Callable[..., Energy] | None = None,
     domain: Any = None,
     sampler: Any = None,
+    constants: Mapping[str, float] | None = None,
     store: str | os.PathLike | None = None,
     n_steps: int = 100,
     save_every: int | None = None,
@@ -108,6 +122,9 @@ def align(
         (both (sequence, query, key)), feature) otherwise -> Energy, in place of the objective's.
     domain, sampler : optional
         In standardised units; defaults: those of the objective.
+    constants : dict, optional
+        Numbers in the place of those of the objective, some of `attention.objectives.CONSTANTS`: lam and Riesz exponent s of the
+        repulsion, step_size, beta, radius. What `energy`, `domain` or `sampler` replace has none.
     store : folder, optional
         Each head's trajectory is streamed to `layer<i>_head<j>.zarr` in it; must be new or empty.
     n_steps, save_every : int
@@ -146,9 +163,10 @@ def align(
         If `store` is a file or a folder that holds something; it is left untouched.
     """
     _check(model, batches, targets, pool, teacher, objective, energy, domain)
+    _check_constants(constants, energy, domain, sampler)
     n_steps = count(n_steps, "n_steps")
     plan = _Plan(
-        targets, pool, teacher, objective, energy, domain, sampler, n_steps, _every(save_every, n_steps),
+        targets, pool, teacher, objective, energy, domain, sampler, constants or {}, n_steps, _every(save_every, n_steps),
         flag(early_stopping, "early_stopping"), flag(shuffled, "shuffled"), seed_from(rng), None if store is None else _new_folder(store),
     )  # fmt: skip
     start, limit = time.perf_counter(), None if max_sequences is None else count(max_sequences, "max_sequences")
@@ -214,7 +232,7 @@ def _samples(model: Transformer, batches: list, layer: int, plan: _Plan) -> list
 def _laws(sample: Sample, feature: Feature, n_particles: int, plan: _Plan) -> Laws:
     """Energy, domain and sampler of one head, the user's where given."""
     objective = plan.objective or default_objective(feature, plan.targets)
-    laws = default_laws(sample, feature, n_particles, objective)
+    laws = default_laws(sample, feature, n_particles, objective, plan.constants)
     own = {"energy": plan.energy and plan.energy(*sample, feature), "domain": plan.domain, "sampler": plan.sampler}
     return laws._replace(**{name: law for name, law in own.items() if law is not None})
 
@@ -291,6 +309,19 @@ def _check(model: Any, batches: Any, targets: Any, pool: Any, teacher: Any, obje
         raise ValueError(f"energy must be a function of the sample and the feature, got {energy!r}")
     if domain is not None and not hasattr(domain, "project"):
         raise ValueError(f"domain must be a domain of `particles`, got {domain!r}")
+
+
+def _check_constants(constants: Any, energy: Any, domain: Any, sampler: Any) -> None:
+    """ValueError for constants that are unknown, out of range, or belong to what the user replaced."""
+    if not isinstance(constants, Mapping | None):
+        raise ValueError(f"constants must be a dict, got {described(constants)}")
+    owners = {"lam": energy, "s": energy, "step_size": sampler, "beta": sampler, "radius": domain}
+    for name, value in (constants or {}).items():
+        if name not in CONSTANTS:
+            raise ValueError(f"constants must be some of {CONSTANTS}, got {name!r}")
+        if owners[name] is not None:
+            raise ValueError(f"constants must not say {name!r} where energy, domain or sampler do, got {value!r}")
+        positive(value, name, zero=name in ("lam", "s"))
 
 
 def _every(save_every: int | None, n_steps: int) -> int:

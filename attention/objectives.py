@@ -16,8 +16,9 @@ particle each and do not grow exponentially; its constants were tuned on labels 
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from particles.langevin import Langevin
 from particles.riesz import Riesz
 
 Sample = Points | Pairs
+CONSTANTS = ("lam", "s", "step_size", "beta", "radius")  # numbers of the table that can be others
 OBJECTIVES = ("alignment", "centred", "quadratic", "divergence")
 FULL_BATCH, BATCH_ROWS = 5000, 512  # rows up to which every step uses all, and of a minibatch beyond
 _REPULSION = {"alignment": 0.01, "centred": 1e-3, "quadratic": 0.0, "divergence": 0.0}
@@ -67,21 +69,26 @@ def default_objective(feature: Feature, targets: str) -> str:
     return "alignment" if linear_objective(feature) else "centred"
 
 
-def default_laws(sample: Sample, feature: Feature, n_particles: int, objective: str) -> Laws:
-    """The table above for one head's sample in standardised units."""
+def default_laws(sample: Sample, feature: Feature, n_particles: int, objective: str, constants: Mapping[str, float] = {}) -> Laws:
+    """The table above for one head's sample in standardised units; `constants` stand in the place of its numbers, see `CONSTANTS`."""
     dim = sample[0].shape[-1]
     normalised = objective == "quadratic" and isinstance(sample, Pairs) and not feature.signed
     dynamics = "centred" if normalised else objective
-    domain, sampler = default_domain(dim, feature, dynamics), default_sampler(dynamics, vectors(sample))
-    return Laws(default_energy(sample, feature, n_particles, objective), domain, sampler)
+    domain, sampler = default_domain(dim, feature, dynamics, constants.get("radius")), default_sampler(dynamics, vectors(sample))
+    sampler = dataclasses.replace(sampler, **{name: constants[name] for name in ("step_size", "beta") if name in constants})
+    lam = constants.get("lam", _REPULSION[objective])
+    return Laws(default_energy(sample, feature, n_particles, objective, lam, constants.get("s", 0.0)), domain, sampler)
 
 
-def default_energy(sample: Sample, feature: Feature, n_particles: int, objective: str) -> Energy:
-    """Target term, repulsion and confinement of the table; ValueError for an objective that does not fit the sample or the feature."""
-    energy = _target_energy(sample, feature, objective)
-    if _REPULSION[objective] and n_particles > 1:
-        strength = 2 * _REPULSION[objective] * (n_particles - 1) / n_particles
-        energy = energy + Riesz(0.0, strength, softening=0.05, mirror=_even(feature, sample[0].shape[-1]))
+def default_energy(sample: Sample, feature: Feature, n_particles: int, objective: str, lam: float | None = None, s: float = 0.0) -> Energy:
+    """Target term, repulsion and confinement of the table; ValueError for an objective that does not fit the sample or the feature.
+
+    Another s has lam in the place of lam/s, so that forces at distance 1 are equal for every s >= 0.
+    """
+    energy, lam = _target_energy(sample, feature, objective), _REPULSION[objective] if lam is None else lam
+    if lam and n_particles > 1:
+        strength = 2 * lam * (n_particles - 1) / n_particles / (abs(s) or 1.0)
+        energy = energy + Riesz(s, strength, softening=0.05, mirror=_even(feature, sample[0].shape[-1]))
     return energy + Quadratic(_CONFINEMENT[objective]) if _CONFINEMENT[objective] else energy
 
 
@@ -102,13 +109,14 @@ def _target_energy(sample: Sample, feature: Feature, objective: str) -> Energy:
     return kinds[objective](*sample[:3], feature, allowed=sample.allowed)
 
 
-def default_domain(dim: int, feature: Feature, objective: str) -> Ball:
+def default_domain(dim: int, feature: Feature, objective: str, radius: float | None = None) -> Ball:
     """A ball for the particles of data with `dim` columns, in standardised units.
 
     The radius of the table is for one frequency: a pair of them has sqrt(2) times it, and where a phase is part of the particle it is
     that of the corner (radius, 2 pi), so that no phase is cut off.
     """
-    radius = 4.0 if objective in ("alignment", "quadratic") else 2 * math.sqrt(dim)
+    if radius is None:
+        radius = 4.0 if objective in ("alignment", "quadratic") else 2 * math.sqrt(dim)
     radius *= math.sqrt((feature.particle_dim(dim) - feature.offset) / dim)
     return Ball(math.hypot(radius, 2 * math.pi) if feature.offset else radius, feature.particle_dim(dim))
 

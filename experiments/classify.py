@@ -15,47 +15,31 @@ they differ in the attention and in what happens to its particles. The first epo
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
-import math
-import time
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 import xarray as xr
 
-from attention.align import align
-from attention.finetune import finetune, predict
+from attention.finetune import predict
 from attention.model import ModelConfig, Transformer
-from experiments import metrics
 from experiments.data import Dataset, load
 from experiments.matching import chosen
+from experiments.training import ALIGNMENTS, EVALUATED, Recipe, test_scores, trained
 from particles.arrays import count, positive
 
-
-class Method(NamedTuple):
-    """How the particles of a row come about; `aligned` names the labels of Phase A."""
-
-    softmax: bool = False
-    aligned: str | None = None
-    warm_learned: bool = False
-    learned: bool = False
-
-
-METHODS = {
-    "softmax": Method(softmax=True),
-    "fixed": Method(),
-    "align": Method(aligned="labels"),
-    "align, unfreeze": Method(aligned="labels", learned=True),
-    "shuffled": Method(aligned="shuffled"),
-    "end to end": Method(warm_learned=True, learned=True),
+METHODS = {  # with what happens to the particles, see `training`
+    "softmax": "fixed",
+    "fixed": "fixed",
+    "align": "align",
+    "align, unfreeze": "align, unfreeze",
+    "shuffled": "shuffled",
+    "end to end": "learned",
 }
 _IMAGES: dict[str, Any] = {"n_epochs": 8, "batch_size": 64, "dropout": 0.1, "lr": 8e-3}
 _TEXTS: dict[str, Any] = {"n_epochs": 3, "batch_size": 128, "dropout": 0.3, "lr": 5e-3}
-_ALIGNED = ("alignment_before", "alignment_after", "holdout_before", "holdout_after")
 
 
 @dataclass(frozen=True)
@@ -115,6 +99,16 @@ class Config:
             attention="softmax" if softmax else self.attention,
         )  # fmt: skip
 
+    def recipe(self) -> Recipe:
+        """How every row is trained."""
+        assert self.n_epochs is not None  # a settled Config
+        assert self.batch_size is not None
+        assert self.lr is not None
+        return Recipe(
+            n_epochs=self.n_epochs, n_warm=self.n_warm, batch_size=self.batch_size, lr=self.lr, omega_lr=self.omega_lr,
+            n_align=self.n_align, align_sequences=self.align_sequences,
+        )  # fmt: skip
+
 
 def run(config: Config) -> xr.Dataset:
     """Train every method with every seed and measure it on the test part.
@@ -146,82 +140,25 @@ def run(config: Config) -> xr.Dataset:
 
 
 def _one(config: Config, data: Dataset, seed: int) -> xr.Dataset:
-    """All methods with one seed. Rows that share their first epochs share that model; rows that share Phase A share its particles."""
-    starts: dict[Method, _Start] = {}
-    rows = []
-    for name in config.methods:
-        method = METHODS[name]
-        key = method._replace(learned=False)
-        if key not in starts:
-            plain = key._replace(aligned=None)
-            if plain not in starts:
-                starts[plain] = _warm(config, data, seed, plain)
-            starts[key] = _phase_a(starts[plain], config, data, seed, key.aligned)
-        start = starts[key]
-        model = copy.deepcopy(start.model)
-        rest = _train(model, config, data, seed + 1_000_000, (config.n_epochs or 0) - config.n_warm, learned=method.learned)
-        rows.append(_measured(model, data, xr.concat([start.history, rest], "epoch"), start.aligned))
-    return xr.concat(rows, "method").assign_coords(method=list(config.methods))
+    """All methods with one seed."""
+    return xr.concat([_row(config, data, seed, name) for name in config.methods], "method").assign_coords(method=list(config.methods))
 
 
-class _Start(NamedTuple):
-    """A model after its first epochs and, perhaps, Phase A; the epochs' history; seconds and alignments of Phase A."""
-
-    model: Transformer
-    history: xr.Dataset
-    aligned: dict[str, float]
-
-
-def _warm(config: Config, data: Dataset, seed: int, method: Method) -> _Start:
-    """A fresh model after its first epochs."""
-    model = Transformer(config.model(data, softmax=method.softmax), rng=seed)
-    history = _train(model, config, data, seed, config.n_warm, learned=method.warm_learned)
-    return _Start(model, history, {"align_seconds": 0.0} | dict.fromkeys(_ALIGNED, math.nan))
-
-
-def _train(model: Transformer, config: Config, data: Dataset, seed: int, n_epochs: int, *, learned: bool) -> xr.Dataset:
-    """Phase B for some epochs, in an order of the batches that depends on the seed only."""
-    batch_size = config.batch_size or 0
-    return finetune(
-        model,
-        data.train.batches(batch_size, np.random.default_rng([seed, 0])),
-        freeze_omega=not learned,
-        omega_lr=config.omega_lr if learned else None,
-        n_epochs=n_epochs,
-        lr=config.lr or 0.0,
-        validation=data.validation.batches(512),
-        rng=seed,
-    )
-
-
-def _phase_a(start: _Start, config: Config, data: Dataset, seed: int, labels: str | None) -> _Start:
-    """A copy whose particles are aligned with the training labels, permuted for "shuffled"; `start` itself without labels."""
-    if labels is None:
-        return start
-    split = data.train
-    if labels == "shuffled":
-        split = dataclasses.replace(split, labels=np.random.default_rng([seed, 1]).permutation(split.labels))
-    model = copy.deepcopy(start.model)
-    result = align(model, split.batches(512), n_steps=config.n_align, max_sequences=config.align_sequences, rng=seed)
-    means = {name: float(result[name].mean()) for name in _ALIGNED}
-    return _Start(model, start.history, {"align_seconds": result.attrs["seconds"], **means})
-
-
-def _measured(model: Transformer, data: Dataset, history: xr.Dataset, aligned: dict[str, float]) -> xr.Dataset:
+def _row(config: Config, data: Dataset, seed: int, name: str) -> xr.Dataset:
     """One trained model on the test part."""
-    seconds, batches = [], list(data.test.batches(512))
-    for _ in range(3):
-        start = time.perf_counter()
-        probabilities, labels = predict(model, batches)
-        seconds.append(time.perf_counter() - start)
-    training = float(history.seconds.sum()) + aligned["align_seconds"]
-    numbers = metrics.scores(probabilities, labels) | aligned | {"training_seconds": training, "inference_seconds": min(seconds)}
+    model = Transformer(config.model(data, softmax=name == "softmax"), rng=seed)
+    history = trained(model, data, config.recipe(), seed=seed, particles=METHODS[name])
+    found = test_scores(model, data.test)
+    measured = {key: value for key, value in found.items() if key not in ("correct", "reliability")}
+    aligned = {key: float(history[key]) for key in ("align_seconds", *ALIGNMENTS)}
     return xr.Dataset(
         {
-            **numbers,
+            **measured,
+            **aligned,
+            "training_seconds": float(history.train_seconds),
             "train_loss": ("epoch", history.train_loss.values),
             "validation_accuracy": ("epoch", history.accuracy.values),
-            "probability": (("row", "class"), probabilities.to(torch.float32).numpy()),
+            "probability": (("row", "class"), predict(model, data.test.batches(EVALUATED))[0].to(torch.float32).numpy()),
         },
-        coords={"epoch": np.arange(1, 1 + history.sizes["epoch"])},
+        coords={"epoch": history.epoch.values},
     )
