@@ -10,22 +10,18 @@ with a class token in front. All of this as released; `soft` gives the published
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from attention.feature_map import MAP_NAMES, FeatureMap, described, feature_map
-from attention.landmarks import ConvLandmarks, PooledLandmarks, RandomLandmarks
-from attention.linear import kernel_attention
+from attention.feature_map import described
+from attention.grid_attention import GRID_ATTENTION, LANDMARKS, GridAttention
 from attention.seeds import seed_from, seeded
-from attention.softmax_free import normalisation, softmax_free_attention
+from attention.softmax_free import normalisation
 from particles.arrays import count, positive, real
 
-_ATTENTION = ("softmax-free", "softmax", *MAP_NAMES)
-_LANDMARKS = ("conv", "pool", "random")
 _SIZES: dict[
     str, dict[str, Any]
 ] = {  # published table, whose 24 M parameters of "small" belong to these depths (released code: 1, 3, 20, 4)
@@ -58,8 +54,9 @@ class VisionConfig:
     n_classes, image_size, channels : of the images (batch, channels, image_size, image_size).
     stem : strides of the convolutions of the first patch embedding, all but the last with 32 channels. The later embeddings halve the side.
     dims, heads, depths : channels, heads and blocks. dims are multiples of heads.
-    attention : "softmax-free" (one projection is queries and keys), "softmax", or a name that `attention.feature_map` knows.
-    landmarks : of the softmax-free stages: "conv", "pool" or "random" (as many as the others give).
+    attention : "softmax-free" (one projection is queries and keys), "softmax", "nystromformer", "linformer", or a name that
+        `attention.feature_map` knows.
+    landmarks : of the softmax-free stages: "conv", "pool", "random" or "first" (as many as the others give).
     landmark_strides : side of a landmark's window, in tokens. With the class token, landmarks come from the grid alone.
     conv : side of the depthwise convolution of the values, odd; 0 for none. One filter a head, shared by the head's channels.
     ff_ratio : hidden units of the feed-forward part, in units of dim.
@@ -109,10 +106,10 @@ class VisionConfig:
         if any(side and side % 2 == 0 for side in self.conv):
             raise ValueError(f"conv must be odd or 0, got {self.conv}")
         for entry in self.attention:
-            if entry not in _ATTENTION:
-                raise ValueError(f"attention must be from {_ATTENTION}, got {entry!r}")
-        if self.landmarks not in _LANDMARKS:
-            raise ValueError(f"landmarks must be one of {_LANDMARKS}, got {self.landmarks!r}")
+            if entry not in GRID_ATTENTION:
+                raise ValueError(f"attention must be from {GRID_ATTENTION}, got {entry!r}")
+        if self.landmarks not in LANDMARKS:
+            raise ValueError(f"landmarks must be one of {LANDMARKS}, got {self.landmarks!r}")
         count(self.n_iter, "n_iter", least=0)
         positive(self.ridge, "ridge", zero=True)
         normalisation(self.normalise)
@@ -223,49 +220,6 @@ class Block(nn.Module):
         return x * x.new_empty(len(x), 1, 1).bernoulli_(1 - self.drop) / (1 - self.drop)
 
 
-class GridAttention(nn.Module):
-    """Multi-head self-attention of one stage: softmax-free, softmax, or a kernel of `feature_map`.
-
-    Softmax-free attention has one projection for queries and keys.
-    """
-
-    def __init__(self, config: VisionConfig, i: int) -> None:
-        super().__init__()
-        dim, self.heads, self.kind = config.dims[i], config.heads[i], config.attention[i]
-        self.side, self.config = config.sides[i], config
-        free = self.kind == "softmax-free"
-        self.project = nn.Linear(dim, (2 if free else 3) * dim)
-        self.out = nn.Linear(dim, dim)
-        self.landmarks = _landmarks(config, i) if free else None
-        self.feature_map = None if self.kind in ("softmax-free", "softmax") else _feature_map(config, i)
-        size = config.conv[i]
-        self.conv = nn.Conv2d(self.heads, self.heads, size, padding=size // 2, groups=self.heads, bias=False) if size else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, time, dim) to the same."""
-        *qk, v = self.project(x).unflatten(-1, (-1, self.heads, x.shape[-1] // self.heads)).permute(2, 0, 3, 1, 4)
-        y = self._attend(qk[0], qk[-1], v)
-        if self.conv is not None:
-            y = y + self._convolved(v)
-        return self.out(y.transpose(1, 2).flatten(2))
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if self.landmarks is not None:
-            grid, config = q[:, :, q.shape[2] - self.side**2 :], self.config
-            landmarks, _ = self.landmarks(grid, grid=(self.side, self.side))
-            return softmax_free_attention(q, v, landmarks, n_iter=config.n_iter, ridge=config.ridge, normalise=config.normalise)
-        if self.feature_map is not None:
-            return kernel_attention(q, k, v, self.feature_map)
-        return F.scaled_dot_product_attention(q, k, v)
-
-    def _convolved(self, v: Tensor) -> Tensor:
-        """Each head's filter over the grid of its values, (batch, head, time, dim); a class token passes unchanged."""
-        token, grid = v.split((v.shape[2] - self.side**2, self.side**2), 2)
-        images = grid.permute(0, 3, 1, 2).flatten(0, 1).unflatten(2, (self.side, self.side))
-        done = cast(nn.Conv2d, self.conv)(images).flatten(2).unflatten(0, (len(v), v.shape[3])).permute(0, 2, 3, 1)
-        return torch.cat((token, done), 2)
-
-
 def _embedding(channels: int, dim: int, strides: tuple[int, ...]) -> nn.Sequential:
     """3 x 3 convolutions with batch norm and ReLU, 32 channels in between."""
     layers: list[nn.Module] = []
@@ -274,17 +228,6 @@ def _embedding(channels: int, dim: int, strides: tuple[int, ...]) -> nn.Sequenti
         layers += [nn.Conv2d(channels, out, 3, stride=stride, padding=1), nn.BatchNorm2d(out), nn.ReLU()]
         channels = out
     return nn.Sequential(*layers)
-
-
-def _landmarks(config: VisionConfig, i: int) -> nn.Module:
-    stride = config.landmark_strides[i]
-    if config.landmarks == "conv":
-        return ConvLandmarks(config.dims[i] // config.heads[i], stride)
-    return PooledLandmarks(stride) if config.landmarks == "pool" else RandomLandmarks((-(-config.sides[i] // stride)) ** 2)
-
-
-def _feature_map(config: VisionConfig, i: int) -> FeatureMap:
-    return feature_map(config.attention[i], dim=config.dims[i] // config.heads[i], n_features=config.n_features, heads=config.heads[i])
 
 
 def _initialise(module: nn.Module) -> None:
