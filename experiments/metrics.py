@@ -1,13 +1,20 @@
-"""Scores of classifiers, with intervals. Class probabilities are (n, n_classes), labels are (n,) integers; NumPy and SciPy only."""
+"""Scores of classifiers and of regressions, with intervals. Class probabilities are (n, n_classes), labels are (n,) integers.
+
+The predicted class is the most probable one, the first of equals. A score that the data do not define is NaN, never an error and never
+a made-up number: each function says when. scikit-learn is imported where it is used, as the import takes a second.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from particles.arrays import as_float, count, real
+from particles.arrays import as_float, count, positive, real
+
+AVERAGES = ("macro", "micro", "weighted", "binary")
 
 
 class Estimate(NamedTuple):
@@ -40,16 +47,56 @@ def matthews(predicted: Any, labels: Any) -> float:
 
     predicted, labels : (n,) integers.
     """
-    predicted, labels = np.asarray(predicted), np.asarray(labels)
-    if predicted.dtype.kind not in "iu" or labels.dtype.kind not in "iu":
-        raise ValueError(f"predicted and labels must be integers, got {predicted.dtype} and {labels.dtype}")
-    if predicted.shape != labels.shape or labels.ndim != 1 or labels.size == 0:
-        raise ValueError(f"predicted and labels must both have shape (n,), n > 0, got {predicted.shape} and {labels.shape}")
+    predicted, labels = _classes(predicted, labels)
     classes, joint = np.unique(np.concatenate((predicted, labels)), return_inverse=True)
     hot = np.eye(len(classes))[joint]
     a, b = (part - part.mean(0) for part in (hot[: len(labels)], hot[len(labels) :]))
     scale = math.sqrt((a * a).sum() * (b * b).sum())
     return float((a * b).sum() / scale) if scale > 0 else 0.0
+
+
+def f1(predicted: Any, labels: Any, *, average: str = "macro") -> float:
+    """Harmonic mean of precision and recall: the mean over classes, weighted by their labels, over all rows, or of class 1 ("binary").
+
+    predicted, labels : (n,) integers. The classes are those that occur in either; a class that is never predicted, or never a label,
+    scores 0. "micro" is the accuracy.
+    """
+    from sklearn.metrics import f1_score
+
+    predicted, labels = _classes(predicted, labels)
+    if average not in AVERAGES:
+        raise ValueError(f"average must be one of {AVERAGES}, got {average!r}")
+    if average == "binary" and max(predicted.max(), labels.max()) > 1:
+        raise ValueError(f"average must not be 'binary' for classes other than 0 and 1, got {np.unique(labels).tolist()}")
+    return float(f1_score(labels, predicted, average=average, zero_division=0))
+
+
+def balanced_accuracy(predicted: Any, labels: Any) -> float:
+    """Mean over the classes that occur in the labels of the share of their rows that is right; (n,) integers both."""
+    from sklearn.metrics import recall_score
+
+    predicted, labels = _classes(predicted, labels)
+    return float(recall_score(labels, predicted, labels=np.unique(labels), average="macro", zero_division=0))
+
+
+def roc_auc(probabilities: Any, labels: Any) -> float:
+    """Chance that a row of a class is given a higher probability of it than another row; a tie counts one half (Fawcett 2006).
+
+    Two classes: of class 1. More: each class against the rest, the mean over those that occur. NaN where all labels are equal.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    return _over_classes(roc_auc_score, probabilities, labels)
+
+
+def pr_auc(probabilities: Any, labels: Any) -> float:
+    """Average precision: precision at each row of the class, from the most probable down, without interpolation; ties share a step.
+
+    Two classes: of class 1. More: each class against the rest, the mean over those that occur. NaN where all labels are equal.
+    """
+    from sklearn.metrics import average_precision_score
+
+    return _over_classes(average_precision_score, probabilities, labels)
 
 
 def log_loss(probabilities: Any, labels: Any) -> float:
@@ -71,32 +118,68 @@ def calibration_error(probabilities: Any, labels: Any, *, n_bins: int = 15) -> f
 
     Equal-width bins (b/n_bins, (b+1)/n_bins] of its probability; the mean over rows of |accuracy - mean probability| of the row's bin.
     """
-    p, y = _checked(probabilities, labels)
-    _, right, confidence, share = reliability(p, y, n_bins=n_bins)
-    return float((share * np.abs(right - confidence)).sum())
+    _, right, stated, share = reliability(probabilities, labels, n_bins=n_bins)
+    return float((share * np.abs(right - stated)).sum())
 
 
 def reliability(probabilities: Any, labels: Any, *, n_bins: int = 15) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The occupied bins of the reliability diagram: (bin number, accuracy, mean probability, share of the rows), each (bin,)."""
+    table = reliability_table(probabilities, labels, n_bins=n_bins)
+    used = np.flatnonzero(table[:, 2])
+    return used, *table[used].T
+
+
+def reliability_table(probabilities: Any, labels: Any, *, n_bins: int = 15) -> np.ndarray:
+    """All bins of the reliability diagram, (n_bins, 3): accuracy, mean probability of the most probable class, share of the rows.
+
+    An empty bin has share 0 and NaN for the rest. Equal shapes for all models, so that tables can be stored and averaged.
+    """
     p, y = _checked(probabilities, labels)
-    top = p.max(1)
-    index = np.clip(np.ceil(top * count(n_bins, "n_bins")).astype(int) - 1, 0, n_bins - 1)
-    size = np.bincount(index, minlength=n_bins)
-    used = np.flatnonzero(size)
-    right = np.bincount(index, weights=p.argmax(1) == y, minlength=n_bins)[used] / size[used]
-    mean = np.bincount(index, weights=top, minlength=n_bins)[used] / size[used]
-    return used, right, mean, size[used] / len(y)
+    top, n_bins = p.max(1), count(n_bins, "n_bins")
+    index = np.clip(np.ceil(top * n_bins).astype(int) - 1, 0, n_bins - 1)
+    size, right, stated = (np.bincount(index, weights=weights, minlength=n_bins) for weights in (None, p.argmax(1) == y, top))
+    with np.errstate(invalid="ignore"):
+        return np.stack((right / size, stated / size, size / len(y)), axis=1)
+
+
+def perplexity(nats: float, n_tokens: int) -> float:
+    """exp of the mean loss of a token, from the total loss [nats] of n_tokens tokens; infinite where that overflows."""
+    mean = positive(nats, "nats", zero=True) / count(n_tokens, "n_tokens")
+    return math.exp(mean) if mean < 709 else math.inf
+
+
+def pearson(predicted: Any, target: Any) -> float:
+    """Pearson's correlation of two (n,) arrays; NaN for one row or where either is constant."""
+    from scipy.stats import pearsonr
+
+    return _correlation(pearsonr, predicted, target)
+
+
+def spearman(predicted: Any, target: Any) -> float:
+    """Spearman's rank correlation of two (n,) arrays, ties sharing their mean rank; NaN for one row or where either is constant."""
+    from scipy.stats import spearmanr
+
+    return _correlation(spearmanr, predicted, target)
 
 
 def scores(probabilities: Any, labels: Any) -> dict[str, float]:
-    """accuracy with its interval, matthews, log_loss, brier and calibration_error of one table of probabilities."""
+    """What one table of probabilities is worth.
+
+    accuracy with its interval accuracy_low, accuracy_high; f1_macro, f1_weighted; roc_auc, pr_auc; matthews; balanced_accuracy;
+    log_loss [nats]; brier; calibration_error. The areas are NaN where all labels are equal.
+    """
     p, y = _checked(probabilities, labels)
-    right = accuracy(p, y)
+    right, predicted = accuracy(p, y), p.argmax(1)
     return {
         "accuracy": right.value,
         "accuracy_low": right.low,
         "accuracy_high": right.high,
-        "matthews": matthews(p.argmax(1), y),
+        "f1_macro": f1(predicted, y),
+        "f1_weighted": f1(predicted, y, average="weighted"),
+        "roc_auc": roc_auc(p, y),
+        "pr_auc": pr_auc(p, y),
+        "matthews": matthews(predicted, y),
+        "balanced_accuracy": balanced_accuracy(predicted, y),
         "log_loss": log_loss(p, y),
         "brier": brier(p, y),
         "calibration_error": calibration_error(p, y),
@@ -131,6 +214,33 @@ def _quantile(level: float, freedom: int | None = None) -> float:
         raise ValueError(f"level must be between 0 and 1, got {level!r}")
     p = 0.5 + level / 2
     return float(special.ndtri(p) if freedom is None else special.stdtrit(freedom, p))
+
+
+def _over_classes(score: Callable[..., float], probabilities: Any, labels: Any) -> float:
+    """score(is the class, probability) of class 1 of two, or its mean over the classes that occur; NaN where all labels are equal."""
+    p, y = _checked(probabilities, labels)
+    occur = np.unique(y)
+    if len(occur) < 2:
+        return math.nan
+    return float(np.mean([score(y == k, p[:, k]) for k in ([1] if p.shape[1] == 2 else occur)]))
+
+
+def _correlation(measure: Callable[..., Any], predicted: Any, target: Any) -> float:
+    """measure(predicted, target).statistic of checked arrays; NaN where it is not defined."""
+    a, b = (np.asarray(as_float(x, name), dtype=float) for x, name in ((predicted, "predicted"), (target, "target")))
+    if a.shape != b.shape or a.ndim != 1 or a.size == 0:
+        raise ValueError(f"predicted and target must both have shape (n,), n > 0, got {a.shape} and {b.shape}")
+    return math.nan if np.ptp(a) == 0 or np.ptp(b) == 0 else float(measure(a, b).statistic)
+
+
+def _classes(predicted: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both as integer arrays of one shape (n,); ValueError otherwise."""
+    predicted, labels = np.asarray(predicted), np.asarray(labels)
+    if predicted.dtype.kind not in "iu" or labels.dtype.kind not in "iu":
+        raise ValueError(f"predicted and labels must be integers, got {predicted.dtype} and {labels.dtype}")
+    if predicted.shape != labels.shape or labels.ndim != 1 or labels.size == 0:
+        raise ValueError(f"predicted and labels must both have shape (n,), n > 0, got {predicted.shape} and {labels.shape}")
+    return predicted, labels
 
 
 def _checked(probabilities: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
