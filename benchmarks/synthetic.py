@@ -2,8 +2,8 @@
 
     python -m benchmarks.synthetic [--quick] [PART ...]
 
-Finished units are kept in results/coulomb_synthetic.jsonl, from which an interrupted run goes on; remove it to measure again. With names
-of parts only those are run and kept, so that processes can share the work, and a last call without names writes the page. With
+Finished units are kept in benchmarks/evidence, from which an interrupted run goes on; remove its files to measure again. With names of
+parts only those are run and kept, so that processes can share the work, and a last call without names writes the page. With
 `--quick` tiny sizes are run, printed, and nothing is written.
 """
 
@@ -13,11 +13,8 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-import numba
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from benchmarks.pages import page, write
 from experiments import plots
@@ -26,7 +23,7 @@ from experiments.coulomb_synthetic import READINGS, Config, run
 from experiments.coulomb_tables import METHODS, section
 from experiments.report import figure_bytes
 
-STORE = Path("results/coulomb_synthetic.jsonl")
+EVIDENCE = "benchmarks/evidence"
 FULL = {
     "noise": Config(sigmas=(1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e5)),
     "more dimensions": Config(dim=10, sigmas=(1e-3, 1.0, 10.0)),
@@ -48,19 +45,13 @@ LEAD = (
 )
 
 
-def results(configs: Mapping[str, Config]) -> dict[str, xr.Dataset]:
-    """All parts on one thread, each part's time on stderr."""
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)
+def results(configs: Mapping[str, Config], folder: str) -> dict[str, xr.Dataset]:
+    """All parts, each part's time on stderr; finished units are kept in `folder`."""
     found = {}
-    try:
-        with threadpool_limits(1):
-            for name, config in configs.items():
-                started = time.process_time()
-                found[name] = run(config)
-                print(f"{name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
-    finally:
-        numba.set_num_threads(threads)
+    for name, config in configs.items():
+        started = time.process_time()
+        found[name] = run(config, results=folder)
+        print(f"{name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
     return found
 
 
@@ -77,7 +68,8 @@ def main() -> int:
     if set(names) - set(FULL):
         print(f"unknown part in {names}; known: {', '.join(FULL)}", file=sys.stderr)
         return 2
-    found = results({name: replace(FULL[name], **(TINY if quick else {"store": str(STORE)})) for name in names or FULL})
+    configs = {name: replace(FULL[name], **(TINY if quick else {})) for name in names or FULL}
+    found = results(configs, "" if quick else EVIDENCE)
     if names:
         return 0
     if quick:

@@ -1,4 +1,4 @@
-"""The command ``kernelgas``: ``demo``, ``list``, ``run NAME``. Options are the fields of each experiment's frozen ``Config``."""
+"""The command ``kernelgas``: ``demo``, ``list``, ``run``, ``sweep``, ``report``. Options are the fields of each frozen ``Config``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from types import ModuleType
 from typing import Any
 
 DEMO = "the four experiments in one go; writes results/demo/<time>/index.html"
+REPORT = "what the papers claim beside what the finished units say, on one page"
+TORCHRUN = "several processes train each unit together: torchrun --nproc-per-node 2 -m experiments run NAME [options]"
 EXPERIMENTS = {
     "gas": "a log gas in a quadratic trap against its exact laws",
     "kernel_learning": "learn a kernel from labels whose relevant directions are hidden",
@@ -26,6 +28,8 @@ commands
   demo            {DEMO}
   list            the experiments
   run NAME        one experiment; writes results/NAME/<time>/
+  sweep NAME      the same with its units on a Dask cluster, of this machine or any other; several values of an option at once
+  report          {REPORT}
   COMMAND --help  the options of a command
 
   --version       the version of kernelgas
@@ -39,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rest = [item for item in given if item != "--traceback"]
     try:
         return _dispatch(rest)
+    except KeyboardInterrupt:
+        print("\nkernelgas: interrupted; finished units are kept, the same command goes on from them", file=sys.stderr)
+        return 130
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         if rest != given:
             raise
@@ -58,10 +65,12 @@ def _dispatch(arguments: list[str]) -> int:
         print(listed())
     elif command == "demo":
         _demo(rest)
-    elif command == "run":
-        _run(rest)
+    elif command == "report":
+        _report(rest)
+    elif command in ("run", "sweep"):
+        return _run(command, rest)
     else:
-        raise ValueError(f"unknown command {command!r}; known: demo, list, run NAME, --help, --version")
+        raise ValueError(f"unknown command {command!r}; known: demo, list, run NAME, sweep NAME, report, --help, --version")
     return 0
 
 
@@ -89,11 +98,12 @@ def experiment(name: str) -> ModuleType:
     return importlib.import_module(f"experiments.{name}")
 
 
-def parse(config: type, arguments: Sequence[str], program: str, description: str) -> Any:
+def parse(config: type, arguments: Sequence[str], program: str, description: str, default: Any = None) -> Any:
     """A frozen Config from command-line options; tyro prints help and exits with 2 on an unknown option."""
     import tyro
 
-    return tyro.cli(config, args=list(arguments), prog=program, description=description)
+    start = {} if default is None else {"default": default}
+    return tyro.cli(config, args=list(arguments), prog=program, description=description, **start)
 
 
 def _demo(arguments: Sequence[str]) -> None:
@@ -101,19 +111,25 @@ def _demo(arguments: Sequence[str]) -> None:
     demo.main(parse(demo.Config, arguments, "kernelgas demo", DEMO))
 
 
-def _run(arguments: Sequence[str]) -> None:
-    if arguments and arguments[0] in HELP:
-        print(f"usage: kernelgas run NAME [options]        (run NAME --help shows them)\n\n{listed()}")
-        return
-    if not arguments:
-        raise ValueError(f"run needs the name of an experiment; known: {', '.join(EXPERIMENTS)}")
-    name, options = arguments[0], arguments[1:]
-    module = experiment(name)
-    config = parse(module.Config, options, f"kernelgas run {name}", EXPERIMENTS[name])
-    dataset = module.run(config)
-    from experiments import report, sections
+def _report(arguments: Sequence[str]) -> None:
+    evidence = importlib.import_module("experiments.evidence")
+    evidence.main(parse(evidence.Config, arguments, "kernelgas report", REPORT))
 
-    print(sections.SECTIONS[name](dataset))
-    folder = report.save(name, dataset)
-    sections.draw(name, dataset, folder)
-    print(f"\nwritten to {folder}")
+
+def _run(command: str, arguments: Sequence[str]) -> int:
+    if arguments and arguments[0] in HELP:
+        print(f"usage: kernelgas {command} NAME [options]        ({command} NAME --help shows them)\n\n{listed()}")
+        return 0
+    if not arguments:
+        raise ValueError(f"{command} needs the name of an experiment; known: {', '.join(EXPERIMENTS)}")
+    name, rest = arguments[0], arguments[1:]
+    module, sweeping = experiment(name), command == "sweep"
+    from experiments import launch
+
+    if {"-h", "--help"} & set(rest) and hasattr(module, "units"):
+        print(launch.options(module, sweeping=sweeping).format_help() + f"\n{TORCHRUN}\n" * (not sweeping))
+
+    def settings(config: type, words: Sequence[str], default: Any) -> Any:
+        return parse(config, words, f"kernelgas {command} {name}", EXPERIMENTS[name], default)
+
+    return launch.launch(name, module, rest, settings, sweeping=sweeping)

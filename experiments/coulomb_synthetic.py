@@ -8,13 +8,11 @@ fresh sample on which a difference can be seen. All random features have `n_feat
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -24,7 +22,9 @@ from sklearn.metrics import f1_score
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.svm import SVC, LinearSVC
 
+from experiments import coulomb_tables, plots, sweep
 from experiments.baselines import importance_frequencies, multiple_kernel_svm
+from experiments.report import Section
 from experiments.synthetic import TASKS, make_task
 from particles.alignment import Alignment
 from particles.arrays import count, positive
@@ -37,6 +37,11 @@ from particles.resample import gibbs_weights, resample
 from particles.riesz import Riesz
 from particles.simulate import simulate, uninterrupted
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EXTENT = ("methods", "sigmas", "lambdas", "budgets", "tasks", "n_seeds")  # the first seed says which split goes with which data
+ARRAYS = dict.fromkeys(("accuracy", "f1", "fresh_accuracy", "seconds"), ("n",))  # in part runtime
 GAMMA = 0.5  # of the paper's Gaussian kernel exp(-gamma |x - x'|^2)
 MKL_GAMMAS = (0.1, 0.3, 0.7, 1.0, 1.3, 1.6)
 POOL, RADIUS = 10_000, 50.0  # Sinha and Duchi's Nw and rho = .005 Nw
@@ -67,7 +72,6 @@ class Config:
     n_seeds: int = 10  # data sets
     seed: int = 42  # of the first data set
     limit: float = 600.0  # in part runtime, seconds beyond which a fit is not tried
-    store: str = ""  # file of finished units (JSON lines); an interrupted run goes on from it
 
     def __post_init__(self) -> None:
         if self.part not in PARTS:
@@ -81,28 +85,20 @@ class Config:
         positive(self.limit, "limit")
         if self.part == "tasks" and self.dim < 6:
             raise ValueError(f"dim must be at least 6 in part tasks, got {self.dim}")
+        if self.part == "tasks" and "bayes" in self.methods:
+            raise ValueError(f"methods must not hold 'bayes' in part tasks, whose rules are no logits, got {self.methods!r}")
 
 
-def run(config: Config) -> xr.Dataset:
+def run(config: Config, **how: Any) -> xr.Dataset:
     """Fit every method on every unit of a part.
 
     Returns
     -------
     Dataset with accuracy and f1 (of the positive class) on the test part, fresh_accuracy on a fresh sample, and seconds (CPU, the fit
     alone), over (sigma, method, seed) in part noise, (sigma, lambda, seed) in lambda, (sigma, method, n_features, seed) in budget,
-    (task, method, seed) in tasks and (n, method) in runtime. NaN where nothing was measured.
+    (task, method, seed) in tasks and (method, n) in runtime. NaN where nothing was measured. `how`: see `experiments.sweep.over`.
     """
-    known = _finished(config)
-    rows = []
-    for unit in PARTS[config.part].units(config):
-        key = json.dumps(unit)
-        if key not in known:
-            known[key] = _measure(config, unit, known)
-            _keep(config, unit, known[key])
-        rows.append(unit | known[key])
-    dataset = _gather(rows, PARTS[config.part].dims)
-    dataset.attrs = {"experiment": "coulomb_synthetic", "config": json.dumps(asdict(config)), "schema": 1}
-    return dataset
+    return sweep.run("coulomb_synthetic", config, **how)
 
 
 # ---- data --------------------------------------------------------------------------------------------------------------------------------
@@ -171,8 +167,7 @@ def _majority(config: Config, problem: Problem, seed: int) -> Predict:
 
 def _bayes(config: Config, problem: Problem, seed: int) -> Predict:
     """The best rule there is: the sign of the true logit (symmetric noise does not move it)."""
-    if problem.rule is None:
-        raise ValueError("methods must not hold 'bayes' where the true rule is no logit")
+    assert problem.rule is not None  # Config refuses it elsewhere
     rule = problem.rule
     return lambda x: (rule(x) > 0).astype(np.int64)
 
@@ -308,35 +303,53 @@ def _tasks_units(config: Config) -> Units:
 
 def _runtime_units(config: Config) -> Units:
     without = ("bayes", "majority", "svm tuned", "paper, no repulsion", "particles, no repulsion")
-    for method in _methods(config, *without):
-        yield from ({"method": method, "n": n} for n in config.sizes)
+    yield from ({"method": method} for method in _methods(config, *without))
 
 
-class Part(NamedTuple):
-    """What is measured, and the dimensions of the result."""
-
-    units: Callable[[Config], Units]
-    dims: tuple[str, ...]
-
-
-PARTS = {
-    "noise": Part(_noise_units, ("sigma", "method", "seed")),
-    "lambda": Part(_lambda_units, ("sigma", "lambda", "seed")),
-    "budget": Part(_budget_units, ("sigma", "method", "n_features", "seed")),
-    "tasks": Part(_tasks_units, ("task", "method", "seed")),
-    "runtime": Part(_runtime_units, ("n", "method")),
+PARTS: dict[str, Callable[[Config], Units]] = {
+    "noise": _noise_units,
+    "lambda": _lambda_units,
+    "budget": _budget_units,
+    "tasks": _tasks_units,
+    "runtime": _runtime_units,
 }
 
 
-def _measure(config: Config, unit: dict[str, Any], known: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Fit and score one unit; nothing where the time predicted from the size before exceeds the limit."""
-    if config.part == "runtime" and _predicted(config, unit, known) > config.limit:
-        return {}
+def units(config: Config) -> Units:
+    """The units of the part."""
+    return PARTS[config.part](config)
+
+
+def coords(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The numbers of rows of part runtime."""
+    return {"n": list(chosen["sizes"])} if chosen["part"] == "runtime" else {}
+
+
+def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
+    """Scores of one method on one data set; in part runtime of one method at every size."""
+    if config.part == "runtime":
+        return _times(config, unit["method"])
     config = replace(config, n_features=unit.get("n_features", config.n_features))
     method = partial(_paper, strength=unit["lambda"]) if "lambda" in unit else METHODS[unit["method"]]
-    problem, seed = _problem(config, unit), int(unit.get("seed", config.seed))
-    if config.part == "runtime" and unit["n"] == config.sizes[0]:
-        method(config, problem, seed)  # what is compiled on first use is not the method's
+    return _scored(config, method, _problem(config, unit), unit["seed"])
+
+
+def _times(config: Config, name: str) -> dict[str, np.ndarray]:
+    """Scores (n,) at growing sizes, NaN from the first one whose time, by a square law from the size before, exceeds the limit."""
+    rows: list[dict[str, float]] = []
+    for place, n in enumerate(config.sizes):
+        if place and rows[-1]["seconds"] * (n / config.sizes[place - 1]) ** 2 > config.limit:
+            break
+        problem = draw(n, config.dim, 0.1, config.n_fresh, seed=config.seed, split=0)
+        if place == 0:
+            METHODS[name](config, problem, config.seed)  # what is compiled on first use is not the method's
+        rows.append(_scored(config, METHODS[name], problem, config.seed))
+    missing = [np.nan] * (len(config.sizes) - len(rows))
+    return {score: np.array([row[score] for row in rows] + missing) for score in rows[0]}
+
+
+def _scored(config: Config, method: Callable[[Config, Problem, int], Predict], problem: Problem, seed: int) -> dict[str, float]:
+    """Fit and score."""
     started = time.process_time()
     predict = method(config, problem, seed)
     seconds = time.process_time() - started
@@ -345,52 +358,32 @@ def _measure(config: Config, unit: dict[str, Any], known: dict[str, dict[str, fl
     return scores | {"fresh_accuracy": float((predict(problem.x_fresh) == problem.y_fresh).mean()), "seconds": seconds}
 
 
-def _predicted(config: Config, unit: dict[str, Any], known: dict[str, dict[str, float]]) -> float:
-    """CPU seconds of a fit by the square law from the size before; infinite if that one was not tried, 0 for the first."""
-    place = config.sizes.index(unit["n"])
-    if place == 0:
-        return 0.0
-    before = known[json.dumps(unit | {"n": config.sizes[place - 1]})].get("seconds", np.inf)
-    return before * (unit["n"] / config.sizes[place - 1]) ** 2
+SECONDS = {"mkl": 7.0, "importance": 1.0, "paper": 12.0, "paper, no repulsion": 8.0, "svm tuned": 2.0, "particles": 2.0}  # at 400 rows
 
 
-def _finished(config: Config) -> dict[str, dict[str, float]]:
-    """Measured units of the store that belong to these settings; a last line cut short is left out."""
-    known: dict[str, dict[str, float]] = {}
-    if config.store and Path(config.store).exists():
-        for line in Path(config.store).read_text(encoding="utf-8").splitlines():
-            try:
-                saved = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if saved["settings"] == _settings(config):
-                known[json.dumps(saved["unit"])] = saved["scores"]
-    return known
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of a unit on one core."""
+    name = unit.get("method", "paper")
+    seconds = SECONDS.get(name, 0.5) * (1 if name == "mkl" else config.n_steps / 2000 if name.startswith("paper") else 1)
+    rows = max(config.sizes) if config.part == "runtime" else config.n
+    seconds = 2 * config.limit if config.part == "runtime" and name in ("mkl", "paper", "svm") else seconds * (rows / 400)
+    return seconds, 3e8 + 8.0 * rows * max(config.n_features, config.n_particles) * 4
 
 
-def _keep(config: Config, unit: dict[str, Any], scores: dict[str, float]) -> None:
-    if config.store:
-        path = Path(config.store)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        cut = path.exists() and not path.read_bytes().endswith(b"\n")
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n" * cut + json.dumps({"settings": _settings(config), "unit": unit, "scores": scores}) + "\n")
+def section(ds: xr.Dataset) -> Section:
+    """Tables and verdicts of the part."""
+    return coulomb_tables.section(ds)
 
 
-def _settings(config: Config) -> dict[str, Any]:
-    """What a unit's result depends on besides the unit."""
-    names = ("part", "n", "dim", "gamma", "n_features", "n_particles", "n_steps", "n_fresh", "seed")
-    return {name: getattr(config, name) for name in names}
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """The figure of the part by file name."""
+    return {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)}
 
 
-def _gather(rows: list[dict[str, Any]], dims: tuple[str, ...]) -> xr.Dataset:
-    """Rows of coordinates and scores as arrays over the coordinates, in the order in which they come."""
-    coords = {dim: list(dict.fromkeys(row[dim] for row in rows)) for dim in dims}
-    shape = tuple(len(values) for values in coords.values())
-    names = [name for name in dict.fromkeys(name for row in rows for name in row) if name not in dims]
-    tables = {name: np.full(shape, np.nan) for name in names}
-    for row in rows:
-        place = tuple(coords[dim].index(row[dim]) for dim in dims)
-        for name in set(row) - set(dims):
-            tables[name][place] = row[name]
-    return xr.Dataset({name: (dims, table) for name, table in tables.items()}, coords=coords)
+_NOISE, _FEW = (1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e5), ("logistic", "rff", "paper", "particles")
+PRESETS = {
+    "smoke": Config(n_seeds=2, n_steps=10, n_particles=20, n_fresh=200, sigmas=(0.1, 1.0), methods=_FEW),
+    "cpu": Config(sigmas=_NOISE),
+    "paper": Config(),
+}
+REDUCED = {"cpu": "7 of 11 noise levels"}

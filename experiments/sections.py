@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from experiments import conversion_tables, coulomb_tables, kernel_claims, plots
+from experiments import conversion_tables, kernel_claims, plots
+from experiments.cli import experiment
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, figure_bytes, signed, spread, verdict
 
@@ -230,9 +231,14 @@ def classify(ds: xr.Dataset) -> Section:
 # ---- figures -----------------------------------------------------------------------------------------------------------------------------
 
 
+def section(name: str, ds: xr.Dataset) -> Section:
+    """What a Dataset of an experiment says."""
+    return SECTIONS[name](ds) if name in SECTIONS else experiment(name).section(ds)
+
+
 def figures(name: str, ds: xr.Dataset) -> dict[str, Figure]:
     """The figures of an experiment by file name."""
-    return FIGURES[name](ds)
+    return FIGURES[name](ds) if name in FIGURES else experiment(name).figures(ds)
 
 
 def draw(name: str, ds: xr.Dataset, folder: Path) -> None:
@@ -259,7 +265,6 @@ SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {
     "recall": kernel_claims.recall_section,
     "classify": classify,
     "conversion": conversion_tables.section,
-    "coulomb_synthetic": coulomb_tables.section,
 }
 FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "gas": lambda ds: {"gas.png": plots.figure_gas(ds)},
@@ -272,5 +277,4 @@ FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "recall": lambda ds: {"recall.png": plots.figure_accuracy(ds.expand_dims(task=["recall"]), chance=[1 / 16])},
     "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},
     "conversion": lambda ds: {"conversion.png": conversion_tables.figure(ds)},
-    "coulomb_synthetic": lambda ds: {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)},
 }

@@ -115,18 +115,18 @@ class _Run:
 
     def dataset(self) -> xr.Dataset:
         records = [self.finished[key(unit)] for unit in self.planned if key(unit) in self.finished]
-        gathered = gather(self.module, records, self.planned)
+        gathered = gather(self.module, records, self.planned, settings(self.module, self.config))
         return gathered.assign_attrs(config=json.dumps(asdict(self.config)), failed=json.dumps(self.failed))
 
 
 def named(name: str | ModuleType) -> ModuleType:
     """The module of an experiment."""
-    return importlib.import_module(name if "." in name else f"experiments.{name}") if isinstance(name, str) else name
+    return importlib.import_module(f"experiments.{name}") if isinstance(name, str) else name
 
 
 def measured(module: str, config: Any, unit: Unit) -> Record:
     """One unit on one thread; what a worker does."""
-    measure = named(module).measure
+    measure = importlib.import_module(module).measure
     with one_thread:
         started = time.process_time()
         scores = measure(config, unit)

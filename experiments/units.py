@@ -1,8 +1,8 @@
 """Finished units of an experiment: a file for each setting, a line for each unit, written when the unit ends.
 
-An experiment is a module with ``Config``, ``DIMS``, ``EXTENT``, ``ARRAYS``, ``units(config)`` and ``measure(config, unit)``. A *unit* is
-one point of its result, such as one row of a table with one seed. The fields of a Config outside ``EXTENT`` are its *settings*: they
-decide what a unit's numbers are, and their hash names the file, so that results of other settings can never be mixed or overwritten.
+An experiment is a module with ``Config``, ``EXTENT``, ``ARRAYS``, ``units(config)`` and ``measure(config, unit)``. A *unit* is one point
+of its result, such as one row of a table with one seed. The fields of a Config outside ``EXTENT`` are its *settings*: they decide what a
+unit's numbers are, and their hash names the file, so that results of other settings can never be mixed or overwritten.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import datetime
 import functools
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -25,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 SCHEMA = 2
-Unit = dict[str, Any]  # a value, text or number, for each of DIMS
+Unit = dict[str, Any]  # a value, text or number, for each dimension of the result, in their order
 Scores = dict[str, Any]  # numbers; arrays of numbers; arrays of bool, stored packed; text that says where the numbers come from
 
 
@@ -119,21 +120,44 @@ def circumstances() -> dict[str, str]:
     return {name: known[name] for name in names} | {"commit": said.stdout.strip() or "no checkout"}
 
 
+def saved(root: str | Path) -> dict[str, list[tuple[dict[str, Any], xr.Dataset]]]:
+    """What a folder of results holds: {experiment: [(settings, Dataset)]}, those with the most units first.
+
+    ValueError on a file that is not a results file, FileNotFoundError if there is no such folder.
+    """
+    if not Path(root).is_dir():
+        raise FileNotFoundError(f"results must be a folder, got {str(root)!r}")
+    found: dict[str, list[tuple[dict[str, Any], xr.Dataset]]] = {}
+    for path in sorted(Path(root).glob("*.jsonl")):
+        header, records = read(path)
+        module = importlib.import_module(f"experiments.{header['experiment']}")
+        if records:
+            found.setdefault(header["experiment"], []).append((header["settings"], gather(module, records, (), header["settings"])))
+    for datasets in found.values():
+        datasets.sort(key=lambda pair: -pair[1].attrs["finished"])
+    return found
+
+
 # ---- from lines to arrays ----------------------------------------------------------------------------------------------------------------
 
 
-def gather(module: ModuleType, records: Iterable[Record], planned: Sequence[Unit] = ()) -> xr.Dataset:
-    """Units as arrays over ``module.DIMS`` and the dimensions of ``module.ARRAYS``; NaN where a unit is missing or an array is shorter.
+def gather(
+    module: ModuleType, records: Iterable[Record], planned: Sequence[Unit] = (), chosen: Mapping[str, Any] | None = None
+) -> xr.Dataset:
+    """Units as arrays over their coordinates and the dimensions of ``module.ARRAYS``; NaN where a unit is missing or an array is shorter.
 
-    The coordinates are those of `planned`, in its order, then those of other records. Attributes: ``planned`` and ``finished``, numbers of
-    units; ``facts``, JSON of {fact: {value of the first dimension: text}}; ``made``, JSON list of dates, machines and versions.
+    The coordinates are those of `planned`, in its order, then those of other records; arrays have those that ``module.coords(chosen)``
+    gives, if the experiment has that function of its settings. Attributes: ``config``, JSON of the settings and of the defaults of
+    everything else; ``planned`` and ``finished``, numbers of units; ``facts``, JSON of {fact: {value of the first dimension: text}};
+    ``made``, JSON list of dates, machines and versions.
 
     Raises
     ------
     ValueError
-        If units of one value of the first dimension come from different data.
+        If units have different coordinates, or those of one value of the first dimension come from different data.
     """
-    records, dims = list(records), tuple(module.DIMS)
+    records = list(records)
+    dims = _dims([*planned, *(record.unit for record in records)])
     coords = _coords(dims, [*planned, *(record.unit for record in records)])
     names = list(dict.fromkeys(name for record in records for name in record.scores))
     variables = {name: _array(name, records, coords, module.ARRAYS | {"correct": ("example",)}) for name in names}
@@ -142,12 +166,22 @@ def gather(module: ModuleType, records: Iterable[Record], planned: Sequence[Unit
     attrs = {
         "experiment": module.__name__.rpartition(".")[2],
         "schema": SCHEMA,
+        "config": json.dumps({**asdict(module.Config()), **(chosen or {})}),
         "planned": n_planned,
         "finished": len(records),
         "facts": json.dumps(_facts(dims[0], records)),
         "made": f"[{', '.join(made)}]",
     }
-    return xr.Dataset(variables, coords=coords, attrs=attrs)
+    dataset = xr.Dataset(variables, coords=coords, attrs=attrs)
+    return dataset.assign_coords(module.coords(chosen)) if hasattr(module, "coords") and variables else dataset
+
+
+def _dims(units: Sequence[Unit]) -> tuple[str, ...]:
+    """The coordinates' names that all units share."""
+    names = {tuple(unit) for unit in units}
+    if len(names) != 1:
+        raise ValueError(f"all units must have the same coordinates, got {sorted(names)}")
+    return names.pop()
 
 
 def _coords(dims: tuple[str, ...], units: Sequence[Unit]) -> dict[str, list[Any]]:
@@ -159,7 +193,7 @@ def _array(
 ) -> tuple[tuple[str, ...], np.ndarray]:
     """One score over the coordinates, with its own dimensions behind them."""
     values = [(record.unit, np.asarray(record.scores[name])) for record in records if name in record.scores]
-    extra = arrays.get(name, ())
+    extra = arrays.get(name, ()) if any(value.ndim for _, value in values) else ()
     wrong = {value.shape for _, value in values if value.ndim != len(extra)}
     if wrong:
         raise ValueError(f"{name} must have the dimensions {extra} of ARRAYS, got an array of shape {wrong.pop()}")
