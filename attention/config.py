@@ -12,6 +12,7 @@ NORMALISE = ("default", "sum", "rms", "count", None)
 PROJECTIONS = ("separate", "shared", "input")
 POSITIONS = ("learned", "rotary", None)
 POOLING = ("mean", "cls")
+BOTTLENECKS = ("soft", "nystromformer", "linformer")  # attention through at most `n_features` tokens: no pairs, bidirectional
 _OF_KERNELS: dict[str, Any] = {"window": None, "normalise": "default", "temperature": 1.0, "unit_norm": None, "feature_options": {}}
 
 
@@ -31,8 +32,9 @@ class ModelConfig:
     kv_heads : heads of keys and values, a divisor of `heads` (grouped queries; 1: multi-query); None: as many as `heads`.
     dropout : share of each sublayer's output, and of the embedded tokens, dropped in training.
     causal : whether a token sees only itself and earlier ones.
-    attention : name of one attention for all layers, or a tuple with one name a layer: "softmax", "soft" (SOFT's Gaussian kernel through
-        the means of at most `n_features` windows of tokens; bidirectional, queries = keys) or a name that `attention.feature_map` knows.
+    attention : name of one attention for all layers, or a tuple with one name a layer: "softmax", a name that `attention.feature_map`
+        knows, or, of bidirectional models, "soft" (SOFT's Gaussian kernel through the means of at most `n_features` windows of tokens;
+        queries = keys), "nystromformer" (softmax through such means) or "linformer" (softmax to `n_features` learned mixtures of tokens).
     window : of kernel layers: a key less than so many tokens away is weighed by softmax's kernel, the others by the map's.
     projections : "separate" W_q and W_k; "shared" W_q = W_k (as SOFT); "input": no W_q, W_k at all, q = k = the layer's normalised input
         cut into heads (the Coulomb paper's Q = K variant). Values always have their projection.
@@ -123,8 +125,8 @@ class ModelConfig:
             flag(self.unit_norm, "unit_norm")
         if not isinstance(self.feature_options, Mapping):
             raise ValueError(f"feature_options must be a dict, got {self.feature_options!r}")
-        if self.max_length is None and (self.positions == "learned" or "soft" in self.layer_attention):
-            raise ValueError("max_length must be given with learned positions, and for the windows of attention 'soft', got None")
+        if self.max_length is None and (self.positions == "learned" or set(BOTTLENECKS) & {*self.layer_attention}):
+            raise ValueError(f"max_length must be given with learned positions and with attention of {BOTTLENECKS}, got None")
         if self.positions == "rotary" and self.head_dim % 2:
             raise ValueError(f"rotary positions need an even head dimension, got {self.head_dim}")
 
@@ -147,12 +149,13 @@ class ModelConfig:
             raise ValueError(f"attention must have one name for each of the {self.layers} layers, got {names!r}")
         if self.projections != "separate" and self.key_heads != self.heads:
             raise ValueError(f"projections={self.projections!r} have q = k and so no grouped heads, got kv_heads={self.kv_heads}")
-        if "soft" in self.layer_attention and (self.causal or self.key_heads != self.heads or self.window is not None):
+        found = [name for name in BOTTLENECKS if name in self.layer_attention]
+        if found and (self.causal or self.key_heads != self.heads or self.window is not None):
             raise ValueError(
-                "attention 'soft' has no causal, grouped or windowed form, "
+                f"attention {found[0]!r} has no causal, grouped or windowed form, "
                 f"got causal={self.causal}, kv_heads={self.kv_heads} and window={self.window}"
             )
-        if set(self.layer_attention) <= {"softmax", "soft"}:
+        if set(self.layer_attention) <= {"softmax", *BOTTLENECKS}:
             for name, default in _OF_KERNELS.items():
                 if getattr(self, name) != default:
                     raise ValueError(f"{name} needs a layer with kernel attention, got {getattr(self, name)!r} and attention={names!r}")

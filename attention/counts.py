@@ -10,12 +10,14 @@ from torch import nn
 
 from attention.config import ModelConfig
 from attention.feature_map import FeatureMap, described
+from attention.landmarks import PooledLandmarks
 from attention.linear import by_matrix
+from attention.linformer import Linformer
 from attention.model import Block, SelfAttention, Transformer
 from particles.arrays import count
 
 CHUNK = 64  # tokens of a chunk of causal kernel attention, and least rows of a block of a window
-NEWTON_STEPS = 20  # of SOFT's pseudo-inverse
+NEWTON_STEPS = 20  # of a pseudo-inverse
 
 
 class Count(NamedTuple):
@@ -35,7 +37,8 @@ def counts(model: Transformer | ModelConfig, time: int) -> dict[str, Count]:
     * kernel : particles and the other parameters of feature maps, learned lengths and gains; products with the particles.
     * mixing : what couples tokens; scores of softmax in full, causal or not; of a kernel the matrix of scores where `kernel_attention`
       takes it, else the sums, causal ones over chunks of CHUNK tokens; with a window also the blocks that its scores are computed in,
-      and bidirectionally two causal sums, over older and over younger keys, each with all features; SOFT with its 20 Newton steps.
+      and bidirectionally two causal sums, over older and over younger keys, each with all features; SOFT and
+      Nystromformer with 20 Newton steps; Linformer's mixtures and what makes them.
     * feed_forward, norms, head : the rest.
     * total : their sum; its parameters are all parameters of the model.
 
@@ -57,7 +60,7 @@ def counts(model: Transformer | ModelConfig, time: int) -> dict[str, Count]:
         "embedding": embedding,
         "projections": _total(_linear(layer, time) for block in blocks for layer in (block.attention.qkv, block.attention.out)),
         "kernel": _total(_kernel(block.attention, model.config, time) for block in blocks),
-        "mixing": _total(Count(0, _mixing(block.attention, model.config, time)) for block in blocks),
+        "mixing": _total(Count(_few(block.attention), _mixing(block.attention, model.config, time)) for block in blocks),
         "feed_forward": _total(_linear(layer, time) for block in blocks for layer in block.ff if isinstance(layer, nn.Linear)),
         "norms": Count(sum(_size(module) for module in model.modules() if isinstance(module, nn.LayerNorm)), 0),
         "head": _head(model, time),
@@ -94,11 +97,16 @@ def _kernel(attention: SelfAttention, config: ModelConfig, time: int) -> Count:
     return Count(_size(attention.feature_map) + sum(own), 2 * time * per_head * (attention.heads + attention.key_heads))
 
 
+def _few(attention: SelfAttention) -> int:
+    """Parameters of a bottleneck."""
+    return 0 if attention.bottleneck is None else _size(attention.bottleneck)
+
+
 def _mixing(attention: SelfAttention, config: ModelConfig, time: int) -> int:
     """Operations that couple tokens, of all heads of one layer."""
     heads, dim = config.heads, config.head_dim
-    if attention.landmarks is not None:
-        return heads * _soft(time, -(-time // attention.landmarks.stride), dim)
+    if attention.bottleneck is not None:
+        return heads * _through_few(attention, time, dim)
     if attention.feature_map is None:
         return heads * 4 * time**2 * dim
     near = 0 if config.window is None else heads * _near(config, time, dim + 1)
@@ -132,10 +140,12 @@ def _near(config: ModelConfig, time: int, values: int) -> int:
     return -(-time // rows) * rows * keys * 2 * (config.head_dim + values)
 
 
-def _soft(time: int, landmarks: int, dim: int) -> int:
-    """One head of SOFT: kernels with the landmarks, Newton's two products a step, and the values through them."""
-    kernels = 2 * landmarks * (time + landmarks) * dim
-    return kernels + NEWTON_STEPS * 4 * landmarks**3 + 4 * landmarks * time * dim + 2 * landmarks**2 * dim
+def _through_few(attention: SelfAttention, time: int, dim: int) -> int:
+    """One head of a bottleneck: scores with the few tokens and values through them; Newton's two products a step; Linformer's mixtures."""
+    if isinstance(attention.bottleneck, Linformer):
+        return 8 * attention.bottleneck.keys.shape[1] * time * dim
+    few, sides = -(-time // cast(PooledLandmarks, attention.bottleneck).stride), 1 if attention.soft else 2
+    return 2 * few * dim * (sides * time + few) + NEWTON_STEPS * 4 * few**3 + 4 * few * time * dim + 2 * few**2 * dim
 
 
 def _head(model: Transformer, time: int) -> Count:

@@ -18,6 +18,7 @@ from torch import Tensor
 from attention.activations import Activations, changed, log_softmax_rows, visible
 from attention.base import FeatureMap, described
 from attention.batches import Batch, on_device
+from attention.config import BOTTLENECKS
 from attention.layer_kernel import LayerKernel
 from attention.mode import evaluating
 from attention.model import Transformer
@@ -66,7 +67,7 @@ def heads_from(q: Tensor, k: Tensor, feature_map: FeatureMap | None, *, key_mask
 def heads_of(model: Transformer, batch: Batch, layer: int) -> Heads:
     """`Heads` of one layer of a model in evaluation mode, of its tokens alone (a "cls" vector is left out).
 
-    ValueError for a layer with a window or of SOFT, which have other pairs.
+    ValueError for a layer with a window or a bottleneck (SOFT, Nystromformer, Linformer), which have other pairs.
     """
     if not isinstance(model, Transformer):
         raise ValueError(f"model must be a Transformer, got a {type(model).__name__}")
@@ -74,7 +75,7 @@ def heads_of(model: Transformer, batch: Batch, layer: int) -> Heads:
     with evaluating(model):
         q, k = model.queries_keys(batch, layer)
     kind, window = model.config.layer_attention[layer], model.config.window
-    if kind == "soft" or (window is not None and kind != "softmax"):
+    if kind in BOTTLENECKS or (window is not None and kind != "softmax"):
         raise ValueError(f"layer {layer} must attend by softmax or a kernel of all pairs, got {kind!r} with window={window}")
     attention: Any = model.blocks[layer].attention
     return heads_from(q, k, attention.feature_map, key_mask=batch["key_mask"], is_causal=model.config.causal)
@@ -97,7 +98,7 @@ def inspect(model: Transformer, batch: Batch) -> xr.Dataset:
 def _summary(model: Transformer, batch: Batch, layer: int) -> xr.Dataset:
     names = ("divergence", "total_variation", "negative", "effective_rank", "entropy", "entropy_softmax", "nonpositive", "smallest")
     result = xr.Dataset({name: ("head", np.full(model.config.heads, np.nan)) for name in names}, {"head": range(model.config.heads)})
-    if model.config.layer_attention[layer] == "soft":
+    if model.config.layer_attention[layer] in BOTTLENECKS:
         return result
     heads = heads_of(model, batch, layer)
     entropy = row_entropy(heads).mean(("sequence", "query"))

@@ -1,4 +1,4 @@
-"""A small pre-norm transformer whose attention is softmax, SOFT or any kernel of `feature_map`: encoder classifier or language model.
+"""A small pre-norm transformer: encoder classifier or language model. Attention is softmax, any kernel of `feature_map`, or a bottleneck.
 
 See `attention.config` for its sizes and choices and `attention.batches` for what a batch is.
 """
@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from attention.batches import Batch, checked_tokens
-from attention.config import ModelConfig
+from attention.config import BOTTLENECKS, ModelConfig
 from attention.feature_map import FeatureMap, feature_map
 from attention.generate import generate
 from attention.landmarks import PooledLandmarks
 from attention.linear import State, kernel_attention
+from attention.linformer import Linformer
 from attention.memory import KeyValues, Memory, checked_length
 from attention.naive import visible
+from attention.nystromformer import nystromformer_attention
 from attention.rotary import rotary
 from attention.seeds import seed_from, seeded
 from attention.softmax_free import softmax_free_attention
@@ -30,7 +32,7 @@ __all__ = ["KeyValues", "Memory", "ModelConfig", "SelfAttention", "Transformer",
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention of one layer: softmax, SOFT, or a kernel with its own particles for every head.
+    """Multi-head self-attention of one layer: softmax, a bottleneck of few tokens, or a kernel with its own particles for every head.
 
     With `unit_norm` (default for signed maps) q and k have unit length times one learned scale per head. Where the output is divided by its
     root mean square (default for signed maps: no denominator that could vanish) a learned gain per head follows. Both together are
@@ -39,7 +41,7 @@ class SelfAttention(nn.Module):
     Attributes
     ----------
     feature_map : FeatureMap or None
-        None for softmax and SOFT. With grouped keys it has particles for each of their heads.
+        None for softmax and bottlenecks. With grouped keys it has particles for each of their heads.
     nonpositive : Tensor or None
         Of a signed map with the sum normaliser in training mode: the share of denominators <= 0 in the last call.
     """
@@ -50,8 +52,9 @@ class SelfAttention(nn.Module):
         self.shared = config.projections != "separate" or name == "soft"
         self.projected = config.projections != "input"
         self.base = config.rotary_base if config.positions == "rotary" else None
-        self.feature_map = None if name in ("softmax", "soft") else _feature_map(config, name, generator)
-        self.landmarks = PooledLandmarks(-(-cast(int, config.max_length) // config.n_features)) if name == "soft" else None
+        self.feature_map = None if name in ("softmax", *BOTTLENECKS) else _feature_map(config, name, generator)
+        self.bottleneck = _bottleneck(config, name) if name in BOTTLENECKS else None
+        self.soft = name == "soft"
         widths = (self.heads if self.projected else 0, 0 if self.shared else self.key_heads, self.key_heads)
         self.qkv = nn.Linear(config.dim, sum(widths) * config.head_dim)  # the projections that there are, in the order q, k, v
         self.out = nn.Linear(config.dim, config.dim)
@@ -79,9 +82,8 @@ class SelfAttention(nn.Module):
         q, k, v = self.queries_keys_values(x, position)
         if self.feature_map is not None:
             y, memory = self._kernel(q, k, v, key_mask, cast(Any, memory), return_memory)
-        elif self.landmarks is not None:
-            landmarks, landmark_mask = self.landmarks(q, key_mask=key_mask)
-            y = softmax_free_attention(q, v, landmarks, key_mask=key_mask, landmark_mask=landmark_mask)
+        elif self.bottleneck is not None:
+            y = self._through_few(q, k, v, key_mask)
         else:
             y, memory = self._softmax(q, k, v, key_mask, cast(Any, memory), return_memory)
         return self.out(y.transpose(1, 2).flatten(2)), memory
@@ -102,8 +104,8 @@ class SelfAttention(nn.Module):
         """Queries or keys scaled, by the square root of the usual d^-1/2 or to the learned length, and rotated."""
         if self.base is not None:
             x = rotary(x, position, base=self.base)
-        if self.landmarks is not None:
-            return x  # SOFT scales by itself
+        if self.soft:
+            return x  # it scales by itself
         if self.unit:
             length = self.log_length.unflatten(0, (x.shape[1], -1)).mean(1).exp()  # grouped keys: their queries' geometric mean
             return length * F.normalize(x, dim=-1)
@@ -121,6 +123,17 @@ class SelfAttention(nn.Module):
         self.nonpositive = None if report is None else report["nonpositive"]
         y, state = out if return_state else (out, None)
         return (y * self.gain if self.normalise == "rms" else y), state
+
+    def _through_few(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None) -> Tensor:
+        """SOFT, Nystromformer or Linformer."""
+        few = cast(nn.Module, self.bottleneck)
+        if isinstance(few, Linformer):
+            return few(q, k, v, key_mask=key_mask, scale=1.0)
+        landmarks, mask = few(q, key_mask=key_mask)
+        if self.soft:
+            return softmax_free_attention(q, v, landmarks, key_mask=key_mask, landmark_mask=mask)
+        of_keys, _ = few(k, key_mask=key_mask)
+        return nystromformer_attention(q, k, v, landmarks, of_keys, scale=1.0, key_mask=key_mask, landmark_mask=mask)
 
     def _softmax(
         self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, memory: KeyValues | None, return_memory: bool
@@ -163,7 +176,7 @@ class Transformer(nn.Module):
     """Embedding (+ learned positions), `config.layers` blocks, norm, and a linear head: of the pooled sequence, or of every token.
 
     A token's position is the number of real tokens before it, so that padding on either side changes nothing (what goes by places in the
-    row wants it on the right: SOFT's landmarks and, behind a "cls" vector, windows and cosFormer's distances).
+    row wants it on the right: bottlenecks and, behind a "cls" vector, windows and cosFormer's distances).
 
     Parameters
     ----------
@@ -241,7 +254,7 @@ class Transformer(nn.Module):
 
     @property
     def feature_maps(self) -> list[FeatureMap]:
-        """The feature maps of `kernel_layers`; empty for softmax and SOFT."""
+        """The feature maps of `kernel_layers`; empty for softmax and bottlenecks."""
         return [cast(FeatureMap, cast(Block, self.blocks[layer]).attention.feature_map) for layer in self.kernel_layers]
 
     @property
@@ -302,6 +315,14 @@ def _spread(config: ModelConfig) -> float:
     if config.tie_embeddings:
         return config.dim**-0.5
     return 0.2 if config.vocab_size is not None else 0.5
+
+
+def _bottleneck(config: ModelConfig, name: str) -> nn.Module:
+    """What gives the few tokens: learned mixtures, or means of windows."""
+    length = cast(int, config.max_length) + (config.pooling == "cls")
+    if name == "linformer":
+        return Linformer(length, config.n_features, heads=config.heads)
+    return PooledLandmarks(-(-cast(int, config.max_length) // config.n_features))
 
 
 def _feature_map(config: ModelConfig, name: str, generator: torch.Generator) -> FeatureMap:

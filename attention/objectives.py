@@ -75,9 +75,13 @@ def default_laws(sample: Sample, feature: Feature, n_particles: int, objective: 
     normalised = objective == "quadratic" and isinstance(sample, Pairs) and not feature.signed
     dynamics = "centred" if normalised else objective
     domain, sampler = default_domain(dim, feature, dynamics, constants.get("radius")), default_sampler(dynamics, vectors(sample))
-    sampler = dataclasses.replace(sampler, **{name: constants[name] for name in ("step_size", "beta") if name in constants})
+    step_size, beta = constants.get("step_size", sampler.step_size), constants.get("beta", sampler.beta)
     lam = constants.get("lam", _REPULSION[objective])
-    return Laws(default_energy(sample, feature, n_particles, objective, lam, constants.get("s", 0.0)), domain, sampler)
+    return Laws(
+        default_energy(sample, feature, n_particles, objective, lam, constants.get("s", 0.0)),
+        domain,
+        dataclasses.replace(sampler, step_size=step_size, beta=beta),
+    )
 
 
 def default_energy(sample: Sample, feature: Feature, n_particles: int, objective: str, lam: float | None = None, s: float = 0.0) -> Energy:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from attention.batches import Batch, checked_labels, checked_tokens, entry, is_integer, next_tokens, on_device
+from attention.config import BOTTLENECKS
 from attention.feature_map import described
 from attention.mode import evaluating
 from attention.model import Transformer, masked_mean
@@ -208,8 +209,8 @@ def softmax_attention(model: Transformer, batch: Batch, layer: int) -> Tensor:
     """softmax(q.k) of one layer on the pairs that it may see, (batch, head, query, key) float64, zero rows at padding."""
     if layer >= len(model.blocks):
         raise ValueError(f"the teacher must have a layer for each that is aligned, got {len(model.blocks)} layers for layer {layer}")
-    if model.config.layer_attention[layer] == "soft":
-        raise ValueError(f"the teacher's layer {layer} must have queries and keys for softmax, got 'soft'")
+    if (kind := model.config.layer_attention[layer]) in BOTTLENECKS:
+        raise ValueError(f"the teacher's layer {layer} must have queries and keys for softmax, got {kind!r}")
     ((batch, q, k),) = _read(model, [{name: batch[name] for name in ("tokens", "key_mask")}], layer)
     allowed = visible(q.shape[2], k.shape[2], is_causal=model.config.causal, key_mask=batch["key_mask"])
     scores = (q @ k.mT).masked_fill(~allowed, -torch.inf)

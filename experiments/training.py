@@ -31,6 +31,7 @@ from attention.model import Transformer
 from experiments import metrics
 from experiments.data import Batches, Dataset, Split
 from experiments.matching import chosen
+from experiments.temperature import fit_temperature, tempered_scores
 from particles.arrays import count, flag, positive, real
 
 ALIGNMENTS = ("alignment_before", "alignment_after", "holdout_before", "holdout_after")
@@ -193,9 +194,9 @@ def test_scores(
 
     Returns
     -------
-    dict of `metrics.scores`; correct (row,) bool; reliability (3, n_bins): accuracy, mean probability and share of the rows of each bin,
-    NaN and share 0 where a bin is empty; inference_seconds, the least of `n_passes` passes; with `validation` also temperature, fitted
-    there, and scaled_log_loss and scaled_calibration_error, the two scores at that temperature.
+    dict of `metrics.scores`; correct (row,) bool; reliability (n_bins, 3), see `metrics.reliability_table`; inference_seconds, the
+    least of `n_passes` passes; with `validation` also temperature, fitted there, and log_loss_tempered, brier_tempered and
+    calibration_error_tempered, the scores at that temperature.
     """
     recipe = Recipe(batch_size=EVALUATED, trim=trim)
     seconds, read = [], list(batches(split, recipe))
@@ -205,36 +206,10 @@ def test_scores(
         seconds.append(time.perf_counter() - start)
     found: dict[str, Any] = metrics.scores(probabilities, labels)
     if validation is not None:
-        found |= _scaled(probabilities, labels, [part.numpy() for part in predict(model, batches(validation, recipe))])
-    correct = probabilities.argmax(1) == labels
-    reliability = _reliability(probabilities, labels, n_bins)
-    return found | {"inference_seconds": min(seconds), "correct": correct, "reliability": reliability}
+        seen, wanted = (part.numpy() for part in predict(model, batches(validation, recipe)))
+        found |= tempered_scores(np.log(probabilities), labels, fit_temperature(np.log(seen), wanted))
+    reliability = metrics.reliability_table(probabilities, labels, n_bins=n_bins)
+    return found | {"inference_seconds": min(seconds), "correct": probabilities.argmax(1) == labels, "reliability": reliability}
 
 
 test_scores.__test__ = False  # type: ignore[attr-defined]  # pytest is not meant
-
-
-def _scaled(probabilities: np.ndarray, labels: np.ndarray, fitted_on: list[np.ndarray]) -> dict[str, float]:
-    """Temperature scaling (Guo et al. 2017): the temperature with the least log loss on validation rows, and scores at it."""
-    from scipy.optimize import minimize_scalar
-
-    def at(p: np.ndarray, log_temperature: float) -> np.ndarray:
-        logits = np.log(p) / math.exp(log_temperature)
-        return np.exp(logits - np.logaddexp.reduce(logits, 1, keepdims=True))
-
-    best = float(minimize_scalar(lambda t: metrics.log_loss(at(fitted_on[0], t), fitted_on[1]), bounds=(-3, 3), method="bounded").x)
-    scaled = at(probabilities, best)
-    return {
-        "temperature": math.exp(best),
-        "scaled_log_loss": metrics.log_loss(scaled, labels),
-        "scaled_calibration_error": metrics.calibration_error(scaled, labels),
-    }
-
-
-def _reliability(probabilities: np.ndarray, labels: np.ndarray, n_bins: int) -> np.ndarray:
-    """(3, n_bins): accuracy, mean probability, share of the rows."""
-    used, right, mean, share = metrics.reliability(probabilities, labels, n_bins=n_bins)
-    table = np.full((3, n_bins), math.nan)
-    table[2] = 0.0
-    table[:, used] = right, mean, share
-    return table
