@@ -10,6 +10,7 @@ happens to its particles:
 | align           | Phase A after the warm epochs, then frozen (the Coulomb paper's recipe)      |
 | align, unfreeze | Phase A after the warm epochs, then trained with everything else             |
 | shuffled        | Phase A with permuted labels, then frozen: what Phase A does without labels  |
+| redrawn         | drawn anew before each epoch, in orthogonal blocks (Performer)               |
 
 The learning rate rises and falls once in the warm epochs and once in the rest, in rows without Phase A too.
 """
@@ -19,14 +20,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import xarray as xr
 
+from attention import draws
 from attention.align import align
-from attention.finetune import PRECISIONS, finetune, predict
+from attention.finetune import PRECISIONS, checked_settings, predict, train
 from attention.model import Transformer
 from experiments import metrics
 from experiments.data import Batches, Dataset, Split
@@ -47,6 +51,7 @@ class Course(NamedTuple):
     aligned: str | None = None
     warm_learned: bool = False
     learned: bool = False
+    redrawn: bool = False
 
 
 PARTICLES = {
@@ -55,6 +60,7 @@ PARTICLES = {
     "align": Course(aligned="labels"),
     "align, unfreeze": Course(aligned="labels", learned=True),
     "shuffled": Course(aligned="shuffled"),
+    "redrawn": Course(redrawn=True),
 }
 
 
@@ -66,6 +72,7 @@ class Recipe:
     n_warm: int = 1  # epochs before Phase A, of n_epochs; 0: Phase A of the untrained model
     batch_size: int = 64  # sequences of one step
     trim: bool = False  # cut each batch to its longest sequence
+    bucket: bool = False  # put sequences of similar length into a batch
     lr: float = 2e-3  # learning rate of AdamW
     omega_lr: float = 5e-3  # learning rate of released particles
     weight_decay: float = 0.01  # of matrices
@@ -93,7 +100,7 @@ class Recipe:
         positive(self.weight_decay, "weight_decay", zero=True)
         if not 0 <= real(self.warmup, "warmup") <= 1:
             raise ValueError(f"warmup must be in [0, 1], got {self.warmup!r}")
-        for name in ("trim", "restore_best", "early_stopping"):
+        for name in ("trim", "bucket", "restore_best", "early_stopping"):
             flag(getattr(self, name), name)
         if self.patience is not None:
             count(self.patience, "patience")
@@ -136,28 +143,41 @@ def trained(model: Transformer, data: Dataset, recipe: Recipe, *, seed: int, par
     course, parts, aligned, start = PARTICLES[particles], [], _UNALIGNED, time.process_time()
     if recipe.n_warm:
         warm = dataclasses.replace(recipe, n_epochs=recipe.n_warm, n_warm=0, patience=None, restore_best=False)
-        parts.append(_epochs(model, data, warm, seed, course.warm_learned, checkpoint and f"{checkpoint}-warm.pt"))
+        early = course._replace(learned=course.warm_learned)
+        parts.append(_epochs(model, data, warm, seed, early, checkpoint and f"{checkpoint}-warm.pt"))
     if course.aligned is not None:
         aligned = _phase_a(model, data.train, recipe, seed, shuffled=course.aligned == "shuffled")
     rest = dataclasses.replace(recipe, n_epochs=recipe.n_epochs - recipe.n_warm, n_warm=0)
-    parts.append(_epochs(model, data, rest, seed + 1_000_000, course.learned, checkpoint and f"{checkpoint}-rest.pt"))
+    parts.append(_epochs(model, data, rest, seed + 1_000_000, course, checkpoint and f"{checkpoint}-rest.pt"))
     history = xr.concat(parts, "epoch", combine_attrs="drop")
     seconds = {"train_seconds": float(history.seconds.sum()) + aligned["align_seconds"], "cpu_seconds": time.process_time() - start}
     return history.assign({**aligned, **seconds}).assign_coords(epoch=np.arange(1, 1 + history.sizes["epoch"]))
 
 
-def _epochs(model: Transformer, data: Dataset, recipe: Recipe, seed: int, learned: bool, checkpoint: str) -> xr.Dataset:
+def _epochs(model: Transformer, data: Dataset, recipe: Recipe, seed: int, course: Course, checkpoint: str) -> xr.Dataset:
     """All epochs of `recipe` as Phase B."""
-    return finetune(
-        model,
-        batches(data.train, recipe, np.random.default_rng([seed, 0])),
-        freeze_omega=not learned,
-        omega_lr=recipe.omega_lr if learned else None,
-        validation=batches(data.validation, dataclasses.replace(recipe, batch_size=EVALUATED)),
-        checkpoint=checkpoint or None,
+    settings = checked_settings(
+        freeze_omega=not course.learned,
+        omega_lr=recipe.omega_lr if course.learned else None,
         rng=seed,
         **{name: getattr(recipe, name) for name in _OF_PHASE_B},
     )
+    return train(
+        model,
+        batches(data.train, recipe, np.random.default_rng([seed, 0])),
+        settings,
+        validation=batches(data.validation, dataclasses.replace(recipe, batch_size=EVALUATED)),
+        checkpoint=checkpoint or None,
+        before_epoch=(lambda epoch: redraw(model, draws.orthogonal, [seed, 2, epoch])) if course.redrawn else None,
+    )
+
+
+def redraw(model: Transformer, draw: draws.Draw, rng: int | Sequence[int]) -> float:
+    """New particles for every feature map of the model; NaN, as they have no alignment."""
+    generator = torch.Generator().manual_seed(int(np.random.default_rng(rng).integers(2**62)))
+    for feature_map in model.feature_maps:
+        feature_map.load_omega(draw(*feature_map.omega.shape, generator))
+    return math.nan
 
 
 def _phase_a(model: Transformer, split: Split, recipe: Recipe, seed: int, *, shuffled: bool) -> dict[str, float]:
@@ -177,8 +197,8 @@ def _phase_a(model: Transformer, split: Split, recipe: Recipe, seed: int, *, shu
 
 
 def batches(split: Split, recipe: Recipe, rng: np.random.Generator | None = None) -> Batches:
-    """Batches as the recipe has them; shuffled anew on every pass if `rng` is given."""
-    return split.batches(recipe.batch_size, rng, trim=True) if recipe.trim else split.batches(recipe.batch_size, rng)
+    """Batches as the recipe has them, shuffled anew on every pass; in the order of the rows without `rng`."""
+    return split.batches(recipe.batch_size, rng, trim=recipe.trim, bucket=recipe.bucket and rng is not None)
 
 
 def test_scores(
