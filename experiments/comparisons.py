@@ -108,9 +108,9 @@ def _compared(first: np.ndarray, second: np.ndarray, *, level: float, delta: flo
 
 def _checked(dataset: xr.Dataset, pairs: list[tuple[Any, Any]], variable: str, along: str) -> xr.DataArray:
     """The variable over (along, seed, example) as float64."""
-    if variable not in getattr(dataset, "data_vars", ()) or set(dataset[variable].dims) != {along, "seed", "example"}:
-        got = getattr(dataset[variable], "dims", None) if variable in getattr(dataset, "data_vars", ()) else list(dataset)
-        raise ValueError(f"dataset must hold {variable} ({along}, seed, example), got {got}")
+    held = {name: dataset[name].dims for name in getattr(dataset, "data_vars", ())}
+    if set(held.get(variable, ())) != {along, "seed", "example"}:
+        raise ValueError(f"dataset must hold {variable} ({along}, seed, example), got {held or dataset!r}")
     values = dataset[variable].transpose(along, "seed", "example").astype(float)
     as_real(values.values, variable)
     known = values[along].values.tolist()

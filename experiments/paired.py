@@ -147,7 +147,7 @@ def smallest_difference(
     seed_deviation : standard deviation over seeds of the difference on endless examples.
     n_comparisons : how many tests share the level (Holm's first step).
 
-    With normal quantiles, so a little optimistic for few seeds, and with the variance of no difference.
+    With normal quantiles and the variance of no difference: `crossed` had power 0.73 in the place of 0.8 with 5 seeds.
     """
     from scipy.special import ndtri
 
