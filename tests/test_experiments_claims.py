@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
-from tests.planted_results import classified
 
 from experiments.claims import INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Claim, Results, judge
 from experiments.claims.claim import greater, less, within
 from experiments.claims.rules import Finding, difference, exponent, mean_difference, ratio, value, worst
+from tests.planted_results import classified
 
 A, B = {"task": "sst2", "row": "a"}, {"task": "sst2", "row": "b"}
 

@@ -85,7 +85,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim and what was found under one setting, which `label` names; `p` is Holm's, of the likelier direction, 1 without an interval."""
+    """A claim and what was found under the setting named `label`; `p` is Holm's, of the likelier direction, 1 without an interval."""
 
     claim: Claim
     finding: Finding | None

@@ -1,4 +1,4 @@
-"""Rules of evidence: from the Dataset of an experiment to a number with its error. A claim names one of these and where its number must lie.
+"""Rules of evidence: from the Dataset of an experiment to a number with its error. A claim names one, and where its number must lie.
 
 Every rule is a function Dataset -> Finding, or None where the Dataset lacks the rows. A *place* is a mapping of coordinates, such as
 {"task": "sst2", "row": "K-elu"}; dimensions that a place leaves out are averaged, over seeds with an error. Differences are paired: the
@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from experiments.metrics import Estimate
 from experiments.paired import _beyond as beyond
 from experiments.paired import _reach as reach
 from experiments.paired import crossed, over_seeds
-from experiments.metrics import Estimate
 
 Place = Mapping[str, Any]
 UNITS = {"accuracy": (100.0, "%"), "f1": (100.0, "%"), "calibration_error": (100.0, "%"), "log_loss": (1.0, "nats"), "seconds": (1.0, "s")}
