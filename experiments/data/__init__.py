@@ -1,10 +1,12 @@
-"""Data sets as token sequences: scikit-learn's digits, any labelled text folder, pixel folders."""
+"""Data sets as token sequences: labelled texts and images from folders or the Hugging Face hub, generated tasks, streams of text."""
 
 from experiments.data.dataset import PAD, UNKNOWN, Batches, Dataset, Split
 from experiments.data.files import named
 from experiments.data.images import patches
+from experiments.data.listops import ListOps
 from experiments.data.loading import load
 from experiments.data.tables import read_table
-from experiments.data.texts import words
+from experiments.data.tasks import TASKS
+from experiments.data.tokenisers import words
 
-__all__ = ["PAD", "UNKNOWN", "Batches", "Dataset", "Split", "load", "named", "patches", "read_table", "words"]
+__all__ = ["PAD", "TASKS", "UNKNOWN", "Batches", "Dataset", "ListOps", "Split", "load", "named", "patches", "read_table", "words"]

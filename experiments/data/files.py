@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from experiments.data.tasks import TASKS, Task
+
 WANTED = (
     "a text folder needs *.tsv or *.tsv.gz files with the columns label and sentence (or text); "
     "a pixel folder one .npz with x_train, y_train, x_test, y_test"
 )
+ENDS = (".tsv", ".tsv.gz", ".npz")
 
 
 def named(name: str | None, folder: str | Path | None) -> str:
@@ -15,14 +18,34 @@ def named(name: str | None, folder: str | Path | None) -> str:
     return name or ("digits" if folder is None else Path(folder).resolve().name)
 
 
-def data_files(name: str, folder: Path) -> list[Path]:
-    """The .tsv, .tsv.gz or .npz files of ``folder/name`` or of ``folder``; FileNotFoundError names what was looked for."""
+def wanted(name: str) -> str:
+    """What to place, where, and where it comes from, in words."""
+    if name not in TASKS:
+        return WANTED
+    task = TASKS[name]
+    hub = f"; or hub=True reads {task.hub.id} from the Hugging Face hub" if task.hub else ""
+    return f"{name} needs {task.layout}, from {task.origin}{hub}; in general {WANTED}"
+
+
+def data_files(name: str, folder: Path, ends: tuple[str, ...] = ENDS) -> list[Path]:
+    """The data files of ``folder/name`` (or another folder that the task may have) or of ``folder`` itself, sorted.
+
+    A task that names its files gets these only. Raises FileNotFoundError that says what to place and where it comes from.
+    """
     if not folder.is_dir():
-        raise FileNotFoundError(f"data folder {str(folder)!r} does not exist; {WANTED}")
-    for place in (folder / name, folder):
-        files = sorted(path for path in place.glob("*") if path.name.endswith((".tsv", ".tsv.gz", ".npz")))
-        if files:
+        raise FileNotFoundError(f"data folder {str(folder)!r} does not exist; {wanted(name)}")
+    task = TASKS.get(name, Task())
+    for place in (folder / name, *(folder / other for other in task.folders), folder):
+        files = sorted(path for path in place.glob("*") if path.name.endswith(ends))
+        if task.files:
+            files = [path for path in files if stem(path) in task.files]
+        if files and len(files) >= len(task.files):
             return files
     inner = sorted(path.name for path in folder.iterdir() if path.is_dir())
     hint = f"; folders inside it: {', '.join(inner)}" if inner else ""
-    raise FileNotFoundError(f"no data files for {name!r} in {str(folder)!r}{hint}; {WANTED}")
+    raise FileNotFoundError(f"no data files for {name!r} in {str(folder)!r}{hint}; {wanted(name)}")
+
+
+def stem(path: Path) -> str:
+    """The name without its endings: train of train.tsv.gz."""
+    return path.name.removesuffix(".gz").rsplit(".", 1)[0]

@@ -1,16 +1,42 @@
-"""Parts of a data set: rows drawn class by class, fewer rows, checks of the classes, and the hash of the files."""
+"""Parts of a data set before they become tokens: rows drawn class by class, fewer rows, checks of the classes, hashes."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.data.dataset import Dataset
 from experiments.data.files import WANTED
+
+PARTS = ("train", "validation", "test")
+
+
+class Part(NamedTuple):
+    """Rows of one part: texts, tuples of texts or an array of images, and their labels."""
+
+    items: Sequence[Any]
+    labels: Sequence[Any]
+
+    def take(self, rows: np.ndarray) -> Part:
+        """The given rows."""
+
+        def chosen(values: Any) -> Any:
+            return values[rows] if isinstance(values, np.ndarray) else [values[row] for row in rows]
+
+        return Part(chosen(self.items), chosen(self.labels))
+
+
+class Content(NamedTuple):
+    """What was read: train, validation and test, what it was read from, and the SHA-256 of that; ``scores``: labels are numbers."""
+
+    name: str
+    parts: dict[str, Part]
+    source: str
+    sha256: str
+    scores: bool = False
 
 
 def partition(labels: Any, shares: tuple[float, float], seed: int) -> dict[str, np.ndarray]:
@@ -25,14 +51,23 @@ def partition(labels: Any, shares: tuple[float, float], seed: int) -> dict[str, 
     return {part: np.sort(np.concatenate(pieces)) for part, pieces in parts.items()}
 
 
-def shorten(data: Dataset, max_train: int, seed: int) -> Dataset:
-    """Keep about ``max_train`` training rows, class by class."""
-    if max_train < data.n_classes:
-        raise ValueError(f"max_train must be at least the number of classes, {data.n_classes}, got {max_train}")
-    if max_train >= len(data.train):
-        return data
-    rows = partition(data.train.labels, (max_train / len(data.train), 0.0), seed)["test"]
-    return Dataset(**{**vars(data), "train": data.train.take(rows)})
+def cut(part: Part, shares: tuple[float, float], seed: int, *, scores: bool = False) -> dict[str, Part]:
+    """``partition`` of the rows themselves; scores are one class."""
+    rows = partition(np.zeros(len(part.labels)) if scores else part.labels, shares, seed)
+    return {name: part.take(index) for name, index in rows.items()}
+
+
+def shorten(content: Content, limits: Mapping[str, int | None], seed: int) -> Content:
+    """Keep about so many rows of each part, class by class; ValueError names the limit that is below the number of classes."""
+    n_classes = 1 if content.scores else len(set(content.parts["train"].labels))
+    parts = dict(content.parts)
+    for name, limit in limits.items():
+        if limit is not None and limit < n_classes:
+            raise ValueError(f"max_{name} must be at least the number of classes, {n_classes}, got {limit}")
+        if limit is not None and limit < len(parts[name].labels):
+            share = limit / len(parts[name].labels)
+            parts[name] = cut(parts[name], (share, 0.0), seed, scores=content.scores)["test"]
+    return content._replace(parts=parts)
 
 
 def check_classes(name: str, labels: Mapping[str, Sequence]) -> int:
@@ -51,7 +86,16 @@ def check_classes(name: str, labels: Mapping[str, Sequence]) -> int:
 
 
 def hash_files(files: Sequence[Path]) -> str:
+    """SHA-256 of the files' names and bytes."""
     digest = hashlib.sha256()
     for path in files:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def hash_arrays(*arrays: np.ndarray) -> str:
+    """SHA-256 of the arrays' shapes and bytes."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape}{array.dtype.str}".encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()

@@ -1,46 +1,35 @@
-"""Labelled texts as sequences of word numbers."""
+"""Labelled texts as token sequences."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.data.dataset import PAD, UNKNOWN, Dataset, Split
-from experiments.data.parts import check_classes, hash_files
-from experiments.data.tables import class_order, read_parts
+from experiments.data.dataset import PAD, Dataset, Split
+from experiments.data.parts import PARTS, Content, Part
+from experiments.data.tables import class_order
+from experiments.data.tokenisers import Tokeniser, joined, tokeniser
+
+LENGTHS = {"words": 40, "wordpiece": 128, "bytes": 1_024}  # tokens of a text that are read where nothing is said
 
 
-def words(text: str) -> list[str]:
-    """Lower-cased words and the marks ! ? |, the only tokenizer used here."""
-    return re.findall(r"[\w']+|[!?|]", text.lower())
+def texts(content: Content, kind: str, *, max_length: int | None, vocab_size: int | None, min_count: int | None) -> Dataset:
+    """Tables of labelled texts -> padded token numbers, with a tokeniser that learns from the training part."""
+    pairs = len(content.parts["train"].items[0]) == 2
+    for key, value, least in (("max_length", max_length, 3 if pairs else 1), ("min_count", min_count, 1)):
+        if value is not None and value < least:
+            raise ValueError(f"{key} must be at least {least}, got {value}")
+    learned = tokeniser(kind, content.parts["train"].items, vocab_size=vocab_size, min_count=min_count)
+    length = LENGTHS[kind] if max_length is None else max_length
+    classes = [] if content.scores else sorted(set(content.parts["train"].labels), key=class_order)
+    train, validation, test = (_split(content.parts[part], learned, classes, length) for part in PARTS)
+    source, n_classes = f"{kind} of {content.source}", len(classes) or 1
+    return Dataset(content.name, train, validation, test, learned.vocab_size, None, n_classes, length, source, content.sha256)
 
 
-def texts(name: str, files: Sequence[Path], seed: int, *, max_length: int, min_count: int) -> Dataset:
-    """Tables of labelled texts -> padded word numbers with a vocabulary from the training part."""
-    for key, value in (("max_length", max_length), ("min_count", min_count)):
-        if value < 1:
-            raise ValueError(f"{key} must be at least 1, got {value}")
-    used, parts = read_parts(name, files, seed)
-    check_classes(name, {part: labels for part, (_, labels) in parts.items()})
-    classes = sorted(set(parts["train"][1]), key=class_order)
-    counts = Counter(word for text in parts["train"][0] for word in words(text))
-    kept = sorted((word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word))
-    vocabulary = {word: number for number, word in enumerate(kept, start=2)}
-    splits = {part: _encode(texts, labels, vocabulary, classes, max_length) for part, (texts, labels) in parts.items()}
-    source = f"words of {', '.join(path.name for path in used)}"
-    train, validation, test = (splits[part] for part in ("train", "validation", "test"))
-    return Dataset(name, train, validation, test, len(vocabulary) + 2, None, len(classes), max_length, source, hash_files(used))
-
-
-def _encode(texts: Sequence[str], labels: Sequence[str], vocabulary: Mapping[str, int], classes: Sequence[str], max_length: int) -> Split:
-    """Numbers of the first ``max_length`` words, padded on the right; a text without words is one unknown word."""
-    tokens = np.full((len(texts), max_length), PAD, np.int64)
-    for row, text in zip(tokens, texts, strict=True):
-        numbers = [vocabulary.get(word, UNKNOWN) for word in words(text)[:max_length]] or [UNKNOWN]
-        row[: len(numbers)] = numbers
-    number = {label: index for index, label in enumerate(classes)}
-    return Split(tokens, tokens != PAD, np.array([number[label] for label in labels], np.int64))
+def _split(part: Part, learned: Tokeniser, classes: Sequence[str], length: int) -> Split:
+    """Tokens, mask, and numbers of the classes, or the scores where there are no classes."""
+    tokens, number = joined(learned, part.items, length), {label: index for index, label in enumerate(classes)}
+    labels = np.array([number[label] for label in part.labels], np.int64) if classes else np.array(part.labels, np.float32)
+    return Split(tokens, tokens != PAD, labels)
