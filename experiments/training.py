@@ -10,6 +10,7 @@ happens to its particles:
 | align           | Phase A after the warm epochs, then frozen (the Coulomb paper's recipe)      |
 | align, unfreeze | Phase A after the warm epochs, then trained with everything else             |
 | shuffled        | Phase A with permuted labels, then frozen: what Phase A does without labels  |
+|                 | ("shuffled, unfreeze": then trained with everything else)                    |
 | redrawn         | drawn anew before each epoch, in orthogonal blocks (Performer)               |
 
 The learning rate rises and falls once in the warm epochs and once in the rest, in rows without Phase A too.
@@ -60,6 +61,7 @@ PARTICLES = {
     "align": Course(aligned="labels"),
     "align, unfreeze": Course(aligned="labels", learned=True),
     "shuffled": Course(aligned="shuffled"),
+    "shuffled, unfreeze": Course(aligned="shuffled", learned=True),
     "redrawn": Course(redrawn=True),
 }
 

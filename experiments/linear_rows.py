@@ -1,0 +1,96 @@
+"""The attentions that Flexformer's tables compare, and learned kernels with their controls: the rows of long-range tasks and of language.
+
+| row                              | attention                                                                              |
+|----------------------------------|----------------------------------------------------------------------------------------|
+| softmax                          | scaled dot products                                                                    |
+| linear                           | 1 + elu (Katharopoulos et al. 2020)                                                    |
+| performer                        | FAVOR+ features, orthogonal particles that stay                                        |
+| rfa                              | random Fourier features with the factor exp |x|^2 / 2, particles that stay, unit norm and RMS norm |
+| cosformer, hedgehog, polaformer  | as in their papers, see `attention.feature_map`                                        |
+| soft                             | SOFT's Gaussian kernel through means of windows; bidirectional only                    |
+| flexformer, ... nonstationary    | learned frequencies under the recipe that trains: unit-norm queries and keys, no denominator, RMS norm |
+| ..., literal                     | the same as printed: no norm, divided by the sum of the kernel, which may vanish       |
+| softmaxfeat, x                   | softmax over learned particles: x = fixed, learned (end to end), learned from a narrow start, align (Phase A, then frozen), |
+|                                  | align, unfreeze (then trained), shuffled, unfreeze (the same with permuted labels)     |
+| flexformer, align, unfreeze      | Phase A before the frequencies are trained; and the same with permuted labels          |
+
+A state holds `n_features` x head_dim numbers in all rows but linear and cosformer (1 and 2 features for each dimension of a head, as in
+their papers) and polaformer (2); softmax keeps every key and value.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from attention.model import ModelConfig, Transformer
+
+
+class Row(NamedTuple):
+    """What is different in a row: the attention, what happens to its particles (a name of `training.PARTICLES`), the first particles' width
+    in units of the map's draw, the normaliser, and whether queries and keys have unit norm (None: where the map is signed)."""
+
+    attention: str
+    particles: str = "fixed"
+    width: float = 1.0
+    normalise: str | None = "default"
+    unit_norm: bool | None = None
+
+    @property
+    def family(self) -> str:
+        """Rows that share a learning rate."""
+        return self.attention + ("" if self.normalise == "default" else ", literal")
+
+
+_LITERAL: dict[str, Any] = {"particles": "learned", "normalise": "sum", "unit_norm": False}
+ROWS = {
+    "softmax": Row("softmax"),
+    "linear": Row("linear"),
+    "performer": Row("favor"),
+    "rfa": Row("rfa"),
+    "cosformer": Row("cosformer"),
+    "hedgehog": Row("hedgehog", "learned"),
+    "polaformer": Row("polaformer"),
+    "soft": Row("soft"),
+    "flexformer": Row("flexformer", "learned"),
+    "flexformer-nonstationary": Row("flexformer-nonstationary", "learned"),
+    "flexformer, literal": Row("flexformer", **_LITERAL),
+    "flexformer-nonstationary, literal": Row("flexformer-nonstationary", **_LITERAL),
+    "flexformer, align, unfreeze": Row("flexformer", "align, unfreeze"),
+    "flexformer, shuffled, unfreeze": Row("flexformer", "shuffled, unfreeze"),
+    "flexformer, narrow start": Row("flexformer", "learned", width=0.5),
+    "softmaxfeat, fixed": Row("softmaxfeat"),
+    "softmaxfeat, learned": Row("softmaxfeat", "learned"),
+    "softmaxfeat, narrow start": Row("softmaxfeat", "learned", width=0.5),
+    "softmaxfeat, align": Row("softmaxfeat", "align"),
+    "softmaxfeat, align, unfreeze": Row("softmaxfeat", "align, unfreeze"),
+    "softmaxfeat, shuffled, unfreeze": Row("softmaxfeat", "shuffled, unfreeze"),
+}
+FAMILIES = {row.family: name for name, row in reversed(ROWS.items())}  # family: its first row
+PER_DIM = {"linear": 1, "cosformer": 2, "polaformer": 2}  # features for each dimension of a head
+LINEAR = ("linear", "performer", "rfa", "cosformer", "hedgehog", "polaformer")  # the linear baselines of the paper's tables
+OURS = tuple(name for name in ROWS if name.startswith(("flexformer", "softmaxfeat")))
+
+
+def model_config(row: Row, *, n_features: int, max_length: int, **sizes: Any) -> ModelConfig:
+    """The ModelConfig of a row; `sizes` are its other fields. SOFT's landmarks are as many as features."""
+    from attention.model import ModelConfig
+
+    options: dict[str, Any] = {}
+    if row.attention != "softmax":
+        options["n_features"] = PER_DIM[row.attention] * (sizes["dim"] // sizes["heads"]) if row.attention in PER_DIM else n_features
+    if row.attention not in ("softmax", "soft"):
+        options |= {"normalise": row.normalise, "unit_norm": row.unit_norm}
+    if row.attention == "cosformer":
+        options["feature_options"] = {"horizon": max_length}
+    return ModelConfig(attention=row.attention, max_length=max_length, **options, **sizes)
+
+
+def built(row: Row, seed: int, **sizes: Any) -> Transformer:
+    """The untrained model of a row: the same weights in all rows of one seed as far as they have the same parameters."""
+    from attention.model import Transformer
+
+    model = Transformer(model_config(row, **sizes), rng=seed)
+    for feature_map in model.feature_maps if row.width != 1 else []:
+        feature_map.load_omega(feature_map.omega.detach() * row.width)
+    return model
