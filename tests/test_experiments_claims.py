@@ -170,6 +170,9 @@ def test_a_mean_over_noises_is_taken_seed_by_seed():
     assert (finding.value, *finding.errors[0], finding.n) == pytest.approx((2.0, 1 / math.sqrt(3), 2, 3))
     ds.accuracy[{"sigma": 1, "row": 0, "seed": 2}] = np.nan
     assert difference({"row": "a", "sigma": [1, 2]}, {"row": "b", "sigma": [1, 2]})(ds).n == 2
+    assert difference({"row": "a", "sigma": slice(1.5, 9)}, {"row": "b", "sigma": slice(1.5, 9)})(ds).n == 3
+    assert difference({"row": "a", "sigma": slice(5, 9)}, {"row": "b", "sigma": slice(5, 9)})(ds) is None
+    assert difference({"row": "a", "sigma": [1, 7]}, {"row": "b", "sigma": [1, 7]})(ds) is None
 
 
 def test_a_value_has_the_interval_of_examples_and_seeds():

@@ -24,7 +24,14 @@ from experiments.paired import _reach as reach
 from experiments.paired import crossed, over_seeds
 
 Place = Mapping[str, Any]
-UNITS = {"accuracy": (100.0, "%"), "f1": (100.0, "%"), "calibration_error": (100.0, "%"), "log_loss": (1.0, "nats"), "seconds": (1.0, "s")}
+UNITS = {
+    "accuracy": (100.0, "%"),
+    "fresh_accuracy": (100.0, "%"),
+    "f1": (100.0, "%"),
+    "calibration_error": (100.0, "%"),
+    "log_loss": (1.0, "nats"),
+    "seconds": (1.0, "s"),
+}
 
 
 @dataclass(frozen=True)
@@ -206,15 +213,21 @@ def _by_stratum(ds: xr.Dataset, score: str, place: Place, examples: bool) -> np.
 
 
 def _at(ds: xr.Dataset, score: str, place: Place) -> xr.DataArray | None:
-    """A score at a place (a list selects several values), without the coordinates; None where something of it is missing."""
-    if score not in ds or not set(place) <= set(ds.dims):
+    """A score at a place, without the coordinates of single values; None where something of it is missing.
+
+    A list selects several values, a slice all values from its start to its stop.
+    """
+    if score not in ds or not set(place) <= set(ds[score].dims):
         return None
-    wanted = {dim: chosen if isinstance(chosen, (list, tuple)) else [chosen] for dim, chosen in place.items()}
-    if any(not set(chosen) <= set(ds[dim].values.tolist()) for dim, chosen in wanted.items()) or not set(place) <= set(ds[score].dims):
-        return None
-    values = ds[score].sel({dim: list(chosen) for dim, chosen in wanted.items()})
-    single = [dim for dim, chosen in wanted.items() if len(chosen) == 1]
-    values = values.squeeze(single, drop=True)
+    at: dict[str, Any] = {}
+    for dim, chosen in place.items():
+        known = ds[dim].values.tolist()
+        wanted = [one for one in known if chosen.start <= one <= chosen.stop] if isinstance(chosen, slice) else chosen
+        wanted = wanted if isinstance(wanted, list) else [wanted]
+        if not wanted or not set(wanted) <= set(known):
+            return None
+        at[dim] = [known.index(one) for one in wanted]
+    values = ds[score].isel({dim: found if isinstance(place[dim], (list, slice)) else found[0] for dim, found in at.items()})
     return values if bool(values.notnull().any()) else None
 
 
