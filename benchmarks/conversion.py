@@ -2,7 +2,7 @@
 
     KERNELGAS_DATA=folder python -m benchmarks.conversion [ROW ...]
 
-Finished rows are kept in results/conversion_units, from which an interrupted run goes on; remove it to measure again. With names of rows
+Finished rows are kept in benchmarks/evidence, from which an interrupted run goes on; remove its file to measure again. With names of rows
 only those are run and kept, so that processes can share the work, and a last call without names writes the page. The encoder is
 all-MiniLM-L6-v2 (`make teacher`); the folder holds stsb, sst2 and imdb.
 """
@@ -12,14 +12,12 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-import torch
-
 from benchmarks.pages import page, write
-from experiments import sections
-from experiments.conversion import ROWS, Config, run
+from experiments.conversion import ROWS, Config, figures, run, section
 from experiments.report import figure_bytes
 
-FULL = Config(n_seeds=3, keep="results/conversion_units")
+EVIDENCE = "benchmarks/evidence"
+FULL = Config(n_seeds=3)
 FIGURES = {"conversion.png": "score of every converted encoder, and divergence from softmax by layer"}
 LEAD = (
     "How much of a pretrained encoder is left when softmax is replaced in all six layers? Spearman's correlation on the test part of "
@@ -33,12 +31,11 @@ def main() -> int:
     if set(names) - set(ROWS):
         print(f"unknown row in {names}; known: {', '.join(ROWS)}", file=sys.stderr)
         return 2
-    torch.set_num_threads(1)
-    dataset = run(replace(FULL, rows=tuple(names)) if names else FULL)
+    dataset = run(replace(FULL, rows=tuple(names)) if names else FULL, results=EVIDENCE)
     if names:
         return 0
-    parts = [sections.SECTIONS["conversion"](dataset)]
-    pictures = {name: figure_bytes(figure) for name, figure in sections.figures("conversion", dataset).items()}
+    parts = [section(dataset)]
+    pictures = {name: figure_bytes(figure) for name, figure in figures(dataset).items()}
     command = "python -m benchmarks.conversion"
     write("CONVERSION.md", page("A pretrained encoder converted", LEAD, command, FIGURES, parts), pictures)
     return 0

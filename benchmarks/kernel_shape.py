@@ -3,8 +3,8 @@
     python -m benchmarks.kernel_shape [--quick] [PART ...]
 
 In-context matching on five hidden relations, again with few features and with few sequences, and associative recall; five seeds each.
-Finished units are kept in results/kernel_shape, from which an interrupted run goes on; remove it to measure again. With names of parts
-only those are run and kept, so that processes can share the work, and a last call without names writes the page. With `--quick` tiny
+Finished units are kept in benchmarks/evidence, from which an interrupted run goes on; remove its files to measure again. With names of
+parts only those are run and kept, so that processes can share the work, and a last call without names writes the page. With `--quick` tiny
 sizes are run, printed, and nothing is written.
 """
 
@@ -14,26 +14,22 @@ import sys
 import time
 from dataclasses import replace
 
-import torch
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from benchmarks.pages import page, write
-from experiments import kernel_claims, matching, recall, sections
+from experiments import kernel_claims, matching, recall
 from experiments.matching_methods import CORE, METHODS
 from experiments.report import Section, figure_bytes
 
-KEEP = "results/kernel_shape"
+EVIDENCE = "benchmarks/evidence"
 TASKS = ("phase", "multi", "ring3", "xor2", "iso")
 FULL: dict[str, matching.Config | recall.Config] = {
-    "matching": matching.Config(tasks=TASKS, methods=tuple(METHODS), n_seeds=5, keep=f"{KEEP}/matching"),
-    "few features": matching.Config(tasks=("ring3", "multi"), methods=tuple(CORE), n_features=8, n_seeds=5, keep=f"{KEEP}/few_features"),
-    "few sequences": matching.Config(
-        tasks=("ring3", "multi"), methods=tuple(CORE), n_sequences=32, n_seeds=5, keep=f"{KEEP}/few_sequences"
-    ),
-    "recall": recall.Config(n_seeds=5, keep=f"{KEEP}/recall"),
+    "matching": matching.Config(tasks=TASKS, methods=tuple(METHODS), n_seeds=5),
+    "few features": matching.Config(tasks=("ring3", "multi"), methods=tuple(CORE), n_features=8, n_seeds=5),
+    "few sequences": matching.Config(tasks=("ring3", "multi"), methods=tuple(CORE), n_sequences=32, n_seeds=5),
+    "recall": recall.Config(n_seeds=5),
 }
-TINY = {"n_seeds": 1, "n_steps": 4, "n_align": 2, "n_test": 4, "keep": ""}
+TINY = {"n_seeds": 1, "n_steps": 4, "n_align": 2, "n_test": 4}
 FIGURES = {
     "kernels_matching.png": "accuracy of every kernel on in-context matching by five hidden relations",
     "kernels_attention.png": "attention of one test sequence, tokens ordered by label",
@@ -45,27 +41,22 @@ LEAD = (
 )
 
 
-def results(configs: dict[str, matching.Config | recall.Config]) -> dict[str, xr.Dataset]:
-    """All parts on one thread, each part's time on stderr."""
+def results(configs: dict[str, matching.Config | recall.Config], folder: str) -> dict[str, xr.Dataset]:
+    """All parts, each part's time on stderr; finished units are kept in `folder`."""
     found = {}
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            for name, config in configs.items():
-                started = time.process_time()
-                found[name] = recall.run(config) if isinstance(config, recall.Config) else matching.run(config)
-                print(f"{name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
-    finally:
-        torch.set_num_threads(threads)
+    for name, config in configs.items():
+        started = time.process_time()
+        run = recall.run if isinstance(config, recall.Config) else matching.run
+        found[name] = run(config, results=folder)  # type: ignore[operator]
+        print(f"{name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
     return found
 
 
 def section(name: str, ds: xr.Dataset) -> Section:
     """The section of one part, its claims with it."""
     if name == "recall":
-        return sections.SECTIONS["recall"](ds)
-    part = sections.SECTIONS["matching"](ds)
+        return recall.section(ds)
+    part = matching.section(ds)
     if name == "matching":
         return replace(part, title="In-context matching, every control")
     claims = kernel_claims.bars_table("Claims", kernel_claims.gains(ds))
@@ -82,8 +73,8 @@ def text(found: dict[str, xr.Dataset]) -> str:
 
 def pictures(found: dict[str, xr.Dataset]) -> dict[str, bytes]:
     """The figures by file name."""
-    matched = sections.figures("matching", found["matching"])
-    recalled = sections.figures("recall", found["recall"])
+    matched = matching.figures(found["matching"])
+    recalled = recall.figures(found["recall"])
     figures = (matched["matching_accuracy.png"], matched["matching_attention.png"], recalled["recall.png"])
     return {name: figure_bytes(figure) for name, figure in zip(FIGURES, figures)}
 
@@ -97,9 +88,9 @@ def main() -> int:
     chosen = {name: FULL[name] for name in names or FULL}
     if quick:
         tiny = {name: replace(config, **TINY, **({"n_warm": 2} if name == "recall" else {})) for name, config in chosen.items()}
-        print(text(results(tiny)))
+        print(text(results(tiny, "")))
         return 0
-    found = results(chosen)
+    found = results(chosen, EVIDENCE)
     if names:
         return 0
     write("KERNELS.md", text(found), pictures(found))

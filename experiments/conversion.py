@@ -8,12 +8,13 @@ activations: on sentences, on windows of long texts with the kernels of the sent
 from __future__ import annotations
 
 import copy
-import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ from attention.distillation import distil, fit_kernel
 from attention.huggingface import attach
 from attention.layer_kernel import LayerKernel
 from attention.seeds import derived_seed
+from experiments import conversion_tables, sweep
+from experiments.report import Section
 from experiments.sentences import (
     Batch,
     Teacher,
@@ -37,11 +40,15 @@ from experiments.sentences import (
     tiny_texts,
     window_batches,
 )
-from experiments.kept import kept
 from particles.arrays import count, positive
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EXTENT = ("rows", "data", "n_seeds", "seed")
 SETTINGS = ("sentences", "windows", "windows, fitted there")
 ERRORS = ("kl", "total_variation", "output_error", "bad_rows", "floored_rows")
+ARRAYS = dict.fromkeys(ERRORS, ("setting", "layer", "head"))
 
 
 class Row(NamedTuple):
@@ -91,7 +98,6 @@ class Config:
     rows: tuple[str, ...] = tuple(ROWS)  # names of students; teacher is always measured
     teacher: str = ""  # folder or hub name of a BERT-like encoder; by default the installed package's MiniLM, else the hub's
     data: str = ""  # folder with stsb, sst2 and imdb; by default the one that KERNELGAS_DATA names
-    keep: str = ""  # folder of finished units; an interrupted run goes on from it, and several processes can share it
     n_features: int = 64  # of each head
     n_fit: int = 1024  # unlabelled sentences
     n_held_out: int = 256  # sentences on which attention errors are measured
@@ -111,13 +117,13 @@ class Config:
         if unknown:
             raise ValueError(f"rows must be some of {sorted(ROWS)}, got {self.rows!r}")
         for name, value in asdict(self).items():
-            if name not in ("rows", "teacher", "data", "keep", "smoke", "threshold", "seed"):
+            if name not in ("rows", "teacher", "data", "smoke", "threshold", "seed"):
                 count(value, name)
         positive(self.threshold, "threshold")
         count(self.seed, "seed", least=0)
 
 
-def run(config: Config) -> xr.Dataset:
+def run(config: Config, **how: Any) -> xr.Dataset:
     """Make and measure every student.
 
     Returns
@@ -125,16 +131,42 @@ def run(config: Config) -> xr.Dataset:
     Dataset over (row, seed): spearman, share (of the teacher's), parameters (learned per head, end-to-end steps apart), softmax (share
     of heads), seconds (of processor time, to make the student and measure its errors); over (row, seed, setting, layer, head): kl [nat],
     total_variation, output_error, bad_rows, floored_rows as in `attention.rows.attention_errors`, NaN where not measured. setting:
-    "sentences"; "windows", of long texts with the kernels of the sentences; "windows, fitted there".
+    "sentences"; "windows", of long texts with the kernels of the sentences; "windows, fitted there". `how`: see `experiments.sweep.over`.
     """
+    return sweep.run("conversion", config, **how)
+
+
+def units(config: Config) -> Iterator[dict[str, Any]]:
+    """A unit is a student of one seed; those of a seed, which share texts and activations, follow each other."""
     rows = ("teacher", *(name for name in config.rows if name != "teacher"))
-    seeds = range(config.seed, config.seed + config.n_seeds)
-    parts = [xr.concat(list(_units(config, rows, seed)), "row", join="outer") for seed in seeds]
-    dataset = xr.concat(parts, "seed", join="outer").assign_coords(row=list(rows), seed=list(seeds))
-    dataset = dataset.assign(share=dataset.spearman / dataset.spearman.sel(row="teacher", drop=True))
-    dataset = dataset.transpose("row", "seed", "setting", "layer", "head", missing_dims="ignore")
-    dataset.attrs = {"experiment": "conversion", "config": json.dumps(asdict(config)), "schema": 1}
-    return dataset
+    for seed in range(config.seed, config.seed + config.n_seeds):
+        yield from ({"row": row, "seed": seed} for row in rows)
+
+
+def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
+    """One student of one seed, made and measured."""
+    given = material(replace(config, rows=("teacher",), n_seeds=1, seed=0), unit["seed"])
+    return measured(config, unit["row"], given, unit["seed"])
+
+
+def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
+    """Names of the settings, and shares of the teacher's score."""
+    named = ds.assign_coords(setting=list(SETTINGS[: ds.sizes["setting"]])) if "setting" in ds.dims else ds
+    return named.assign(share=ds.spearman / ds.spearman.sel(row="teacher", drop=True)) if "teacher" in ds.row else named
+
+
+def prepare(config: Config) -> None:
+    """FileNotFoundError or ValueError if teacher or texts are not there."""
+    if not config.smoke:
+        load_teacher(config.teacher)
+        read(config.data, 1, 1, 0)
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of a unit on one core."""
+    row = ROWS[unit["row"]]
+    fitted = row is not None and row.fitted
+    return 20.0 + (0.6 * config.n_steps + 0.6 * config.n_window_steps) * fitted * (config.n_fit / 1024), 3e9
 
 
 class Material(NamedTuple):
@@ -150,20 +182,7 @@ class Material(NamedTuple):
     held_out_windows: list[list[Activations]]
 
 
-def _units(config: Config, rows: tuple[str, ...], seed: int) -> Iterator[xr.Dataset]:
-    """The units of one seed; the teacher runs over its texts once, and only if something is missing."""
-    settings = {name: value for name, value in asdict(config).items() if name not in ("rows", "data", "keep", "n_seeds", "seed")}
-    found: list[Material] = []
-
-    def make(name: str) -> xr.Dataset:
-        if not found:
-            found.append(material(config, seed))
-        return measured(config, name, found[0], seed)
-
-    for name in rows:
-        yield kept(config.keep, f"{name.replace(' ', '_')}-{seed}", settings, lambda name=name: make(name)).drop_attrs()  # type: ignore[misc]
-
-
+@lru_cache(maxsize=1)
 def material(config: Config, seed: int) -> Material:
     """Teacher, texts and the teacher's activations for one seed."""
     if config.smoke:
@@ -178,11 +197,11 @@ def material(config: Config, seed: int) -> Material:
     return Material(teacher, texts, batches, held_out, *(collect(teacher.model, part) for part in (batches, held_out, windows, other)))
 
 
-def measured(config: Config, name: str, given: Material, seed: int) -> xr.Dataset:
+def measured(config: Config, name: str, given: Material, seed: int) -> dict[str, Any]:
     """One student of one seed, made and measured."""
     row, teacher, pairs = ROWS[name], given.teacher, given.texts.pairs
     if row is None:
-        return xr.Dataset({"spearman": similarity_score(teacher.model, teacher, pairs)})
+        return {"spearman": similarity_score(teacher.model, teacher, pairs)}
     started = time.process_time()
     kernels = made(config, row, given.fit, seed)
     n_learned = sum(p.numel() for p in kernels[0].parameters() if p.requires_grad) if row.fitted else 0
@@ -197,8 +216,8 @@ def measured(config: Config, name: str, given: Material, seed: int) -> xr.Datase
         _end_to_end(config, student, given, seed)
         reports = [conversion_report(kernels, collect(student, given.held_out_batches))]
     learned["seconds"] = time.process_time() - started
-    errors = xr.concat([part[list(ERRORS)] for part in reports], "setting").assign_coords(setting=list(SETTINGS[: len(reports)]))
-    return errors.assign(learned | {"spearman": similarity_score(student, teacher, pairs), "softmax": report.softmax.mean()})
+    errors = {name: np.stack([part[name].values for part in reports]) for name in ERRORS}
+    return errors | learned | {"spearman": similarity_score(student, teacher, pairs), "softmax": float(report.softmax.mean())}
 
 
 def _end_to_end(config: Config, student: nn.Module, given: Material, seed: int) -> None:
@@ -238,3 +257,28 @@ def _on_windows(config: Config, row: Row, kernels: dict[int, LayerKernel], given
     else:
         there = made(config, row, given.windows, seed)
     return [as_they_are, conversion_report(there, given.held_out_windows)]
+
+
+def section(ds: xr.Dataset) -> Section:
+    """The tables and what they say."""
+    return conversion_tables.section(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """The figure by file name."""
+    return {"conversion.png": conversion_tables.figure(ds)}
+
+
+_TINY: dict[str, Any] = {
+    "n_fit": 64,
+    "n_held_out": 32,
+    "n_steps": 4,
+    "n_windows": 8,
+    "n_held_out_windows": 4,
+    "window": 48,
+    "n_window_steps": 2,
+}
+PRESETS = {
+    "smoke": Config(smoke=True, rows=("teacher", "uniform", "proposal", "particles"), n_seeds=2, **_TINY),
+    "cpu": Config(),
+}

@@ -320,9 +320,9 @@ def units(config: Config) -> Units:
     return PARTS[config.part](config)
 
 
-def coords(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of rows of part runtime."""
-    return {"n": list(chosen["sizes"])} if chosen["part"] == "runtime" else {}
+def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
+    """The numbers of rows of part runtime as a coordinate."""
+    return ds.assign_coords(n=list(chosen["sizes"])) if chosen["part"] == "runtime" else ds
 
 
 def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ import xarray as xr
 from experiments import report
 from experiments.data import load, named
 from experiments.report import Section
-from experiments.sections import SECTIONS, draw
+from experiments.sections import draw, section
 from particles.arrays import count
 
 ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -169,7 +169,7 @@ def join(parts: Sequence[xr.Dataset]) -> xr.Dataset:
 def _finish(name: str, dataset: xr.Dataset, folder: Path, started: float) -> Section:
     """Store, draw and print one part."""
     report.store(dataset, folder / f"{name}.zarr")
-    section = SECTIONS[name](dataset)
+    part = section(name, dataset)
     draw(name, dataset, folder)
-    print(f"{section}\n[{time.perf_counter() - started:.0f} s]\n", flush=True)
-    return section
+    print(f"{part}\n[{time.perf_counter() - started:.0f} s]\n", flush=True)
+    return part

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -182,3 +183,12 @@ def _ground_state(config: Config) -> xr.Dataset:
     found = np.sort(uninterrupted(trajectory)["omega"].values[0, -1, :, 0])
     exact = hermite_ground_state(n, config.stiffness, config.strength)[:, 0]
     return xr.Dataset({"ground_state": ("site", found), "hermite": ("site", exact)})
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of a run on one core."""
+    pairs = config.n_chains * config.n_particles**2
+    return 5.0 + 1.5e-8 * pairs * config.n_steps, 3e8 + 48.0 * config.n_chains * config.n_particles * config.n_steps / config.save_every
+
+
+PRESETS = {"smoke": Config(n_particles=16, n_steps=600, n_chains=4), "cpu": Config()}

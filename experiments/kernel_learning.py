@@ -195,3 +195,13 @@ def _density(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 def _centres(edges: np.ndarray) -> np.ndarray:
     return (edges[1:] + edges[:-1]) / 2
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of a run on one core."""
+    fits = len(config.tasks) * len(config.methods) * config.n_seeds
+    return 3.0 + 2.5 * fits * (config.n / 1000) * (config.n_particles / 64), 4e8
+
+
+_FEW: dict[str, Any] = {"tasks": ("ring3",), "n": 200, "n_test": 200, "n_particles": 8, "n_steps": 8, "n_show": 40}
+PRESETS = {"smoke": Config(**_FEW), "cpu": Config(tasks=tuple(TASKS), n_seeds=5)}

@@ -15,15 +15,13 @@ import xarray as xr
 
 from experiments import report, sections, sweep
 from experiments.report import Table
-from experiments.units import Store, key, settings
+from experiments.units import key
 
 DEFAULT = "cpu"  # the preset without --preset
 
 
 def launch(name: str, module: ModuleType, arguments: Sequence[str], parse: Any, *, sweeping: bool) -> int:
     """One command on one experiment; the exit code is 1 if a unit failed."""
-    if not hasattr(module, "units"):
-        return _whole(name, module, arguments, parse, sweeping=sweeping)
     how, rest = options(module, sweeping=sweeping).parse_known_args(arguments)
     preset = module.PRESETS[how.preset]
     configs = {label: parse(module.Config, [*rest, *extra], preset) for label, extra in combinations(how.over).items()}
@@ -36,18 +34,10 @@ def launch(name: str, module: ModuleType, arguments: Sequence[str], parse: Any, 
         return 0
     with sweep.process_group():
         chosen = {name: getattr(how, name) for name in ("results", "workers", "scheduler", "retries")}
-        datasets = sweep.over(module, configs, **chosen)
+        datasets = sweep.over(module, configs, progress=True, **chosen)
         if sweep.first_process():
             tell(name, datasets)
     return int(any(json.loads(ds.attrs["failed"]) for ds in datasets.values()))
-
-
-def _whole(name: str, module: ModuleType, arguments: Sequence[str], parse: Any, *, sweeping: bool) -> int:
-    """An experiment that is one run."""
-    if sweeping:
-        raise ValueError(f"sweep needs an experiment of several units, got {name!r}, which is one run")
-    tell(name, {"": module.run(parse(module.Config, arguments, None))})
-    return 0
 
 
 def options(module: ModuleType, *, sweeping: bool) -> argparse.ArgumentParser:
@@ -98,12 +88,12 @@ def plan(module: ModuleType, configs: dict[str, Any], results: str, workers: int
     """
     rows, total, peak = [], 0.0, 0.0
     for label, config in configs.items():
-        finished = Store(results, sweep.short_name(module), settings(module, config)).finished()
+        run = sweep.planned(module, config, results)
         groups: dict[str, list[Any]] = {}
-        for unit in module.units(config):
+        for unit in run.planned:
             groups.setdefault(", ".join(str(value) for name, value in unit.items() if name != "seed"), []).append(unit)
         for group, units in groups.items():
-            known = [finished[key(unit)].made["seconds"] for unit in units if key(unit) in finished]
+            known = [run.seconds(unit) for unit in units if key(unit) in run.finished]
             seconds, memory = module.estimate(config, units[0])
             seconds, source = (float(np.median(known)), "measured") if known else (seconds, "estimated")
             total, peak = total + seconds * (len(units) - len(known)), max(peak, memory)

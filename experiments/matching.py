@@ -11,12 +11,12 @@ The rows of the table, with every control, are in `matching_methods`; the rules 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,14 +27,20 @@ from torch.nn.functional import cross_entropy, normalize, one_hot, scaled_dot_pr
 from attention.feature_map import FeatureMap
 from attention.inspection import feature_rank
 from attention.linear import kernel_attention
+from experiments import plots, sweep
 from experiments.matching_methods import CORE, METHODS, Method, Starts, align, log_repulsion, tokens
 from experiments.matching_rules import RULES, Sequences, known_kernel, make_sequences
-from experiments.kept import kept
+from experiments.report import Section
 from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.features import FourierPair
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["METHODS", "RULES", "Config", "Matcher", "Method", "Sequences", "Starts", "align", "fit", "make_sequences", "run"]
+EXTENT = ("tasks", "methods", "n_seeds", "seed")
+ARRAYS = {"attention": ("query", "key"), "omega": ("particle", "dim"), "query_label": ("query",), "key_label": ("key",)}
 DEMO_METHODS = tuple(name for name in CORE if name not in ("favor", "end to end, quarter width"))
 
 
@@ -55,7 +61,6 @@ class Config:
     lr: float = 0.01  # learning rate of AdamW
     n_seeds: int = 3  # seed, seed + 1, ...; each draws its own rule, data and start
     seed: int = 0  # the first seed
-    keep: str = ""  # folder of finished units, one file a task and seed; an interrupted run goes on from it
 
     def __post_init__(self) -> None:
         chosen(self.tasks, RULES, "tasks")
@@ -79,7 +84,7 @@ def chosen(names: Sequence[str], known: Iterable[str], argument: str) -> None:
         raise ValueError(f"{argument} must be some of {list(known)}, each once, got {names!r}")
 
 
-def run(config: Config) -> xr.Dataset:
+def run(config: Config, **how: Any) -> xr.Dataset:
     """Train every method on every task and seed.
 
     Returns
@@ -89,39 +94,58 @@ def run(config: Config) -> xr.Dataset:
     features, alignment of the kernel with same-label pairs of the held-out sequences (both NaN for softmax).
     Of the first seed: attention (task, method, query, key) on the first test sequence with tokens in the order of their labels
     (query_label, key_label), each row divided by its largest magnitude; omega (task, method, particle, dim) in standardised units.
+    `how`: see `experiments.sweep.over`.
     """
-    seeds = range(config.seed, config.seed + config.n_seeds)
-    settings = {name: value for name, value in asdict(config).items() if name not in ("tasks", "n_seeds", "seed", "keep")}
-    tasks = [
-        xr.concat([kept(config.keep, f"{task}-{seed}", settings, partial(_one, config, task, seed)) for seed in seeds], "seed")
-        for task in config.tasks
-    ]
-    dataset = xr.concat(tasks, "task").assign_coords(task=list(config.tasks), seed=list(seeds))
-    for name in {"omega", "attention", "query_label", "key_label"} & set(dataset):
-        dataset[name] = dataset[name].isel(seed=0, drop=True)
-    dataset = dataset.transpose("task", "method", "seed", ...)
-    dataset.attrs = {"experiment": "matching", "config": json.dumps(asdict(config)), "schema": 1}
-    return dataset
+    return sweep.run("matching", config, **how)
 
 
-def _one(config: Config, task: str, seed: int) -> xr.Dataset:
-    """All methods on one draw of one task."""
-    rng = np.random.default_rng([seed, 1])
+def units(config: Config) -> Iterator[dict[str, Any]]:
+    """A unit is a method on one draw of a task; methods that share a draw and its Phase A follow each other."""
+    for task, seed in itertools.product(config.tasks, range(config.seed, config.seed + config.n_seeds)):
+        yield from ({"task": task, "method": method, "seed": seed} for method in config.methods)
+
+
+def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
+    """One method on one draw of one task, trained and measured."""
+    draw = drawn(replace(config, tasks=("phase",), methods=("softmax",), n_seeds=1, seed=0), unit["task"], unit["seed"])
+    method = METHODS[unit["method"]]
+    model, seconds = fit(method, unit["task"], draw.starts, draw.train, draw.holdout, config)
+    example = draw.test.take(slice(1))
+    labels = {"query_label": example.query_label[0].sort().values.numpy(), "key_label": example.context_label[0].sort().values.numpy()}
+    return _measured(model, method, draw.holdout, draw.test) | {"seconds": seconds} | labels
+
+
+class Draw(NamedTuple):
+    """The sequences of one task and seed, and the particles to start from."""
+
+    train: Sequences
+    holdout: Sequences
+    test: Sequences
+    starts: Starts
+
+
+@lru_cache(maxsize=1)
+def drawn(config: Config, task: str, seed: int) -> Draw:
+    """What all methods on one task and seed share."""
     n_holdout = config.n_sequences // 4
-    data = make_sequences(task, config.n_sequences + config.n_test, config.n_tokens, config.dim, rng)
+    data = make_sequences(task, config.n_sequences + config.n_test, config.n_tokens, config.dim, np.random.default_rng([seed, 1]))
     train = data.take(slice(config.n_sequences - n_holdout))
     holdout = data.take(slice(config.n_sequences - n_holdout, config.n_sequences))
-    test = data.take(slice(config.n_sequences, None))
-    starts, rows = Starts(config.dim, config.n_features, config.n_align, train, seed), []
-    for name in config.methods:
-        model, seconds = fit(METHODS[name], task, starts, train, holdout, config)
-        rows.append(_measured(model, METHODS[name], holdout, test).assign(seconds=seconds))
-    example = test.take(slice(1))
-    labels = {
-        "query_label": ("query", example.query_label[0].sort().values.numpy()),
-        "key_label": ("key", example.context_label[0].sort().values.numpy()),
-    }
-    return xr.concat(rows, "method").assign_coords(method=list(config.methods)).assign(labels)
+    starts = Starts(config.dim, config.n_features, config.n_align, train, seed)
+    return Draw(train, holdout, data.take(slice(config.n_sequences, None)), starts)
+
+
+def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
+    """Particles and attention of the first seed only; labels are those of the task's sequence."""
+    shown = {name: ds[name].isel(seed=0, drop=True) for name in ("omega", "attention") if name in ds}
+    labels = {name: ds[name].isel(seed=0, drop=True).max("method") for name in ("query_label", "key_label")}
+    return ds.assign(shown | labels)
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of a unit on one core."""
+    steps = config.n_steps * (METHODS[unit["method"]].learned or METHODS[unit["method"]].front is not None)
+    return 1.0 + 7e-6 * steps * config.batch_size * config.n_tokens + 0.02 * config.n_align, 4e8
 
 
 class Matcher(nn.Module):
@@ -244,26 +268,24 @@ def _evaluate(model: Matcher, data: Sequences, votes: Tensor | None = None) -> t
     return float((logits.argmax(-1) == labels).double().mean()), float(cross_entropy(logits, labels))
 
 
-def _measured(model: Matcher, method: Method, holdout: Sequences, test: Sequences) -> xr.Dataset:
+def _measured(model: Matcher, method: Method, holdout: Sequences, test: Sequences) -> dict[str, Any]:
     """Scores of one model, its particles, and its attention on the first test sequence."""
     accuracy, loss = _evaluate(model, test)
     q, k = (
         part[0, order] for part, order in ((test.query, test.query_label[0].argsort()), (test.context, test.context_label[0].argsort()))
     )
     scores = model.kernel(q, k).double().numpy()
-    learned = {}
+    learned: dict[str, Any] = {}
     if model.phi is not None and method.name == "fourier":
         omega = model.phi.omega.detach()[0].double().numpy() / q.shape[-1] ** 0.25
-        learned = {"omega": (("particle", "dim"), omega), "alignment": _alignment(holdout, omega)}
-    return xr.Dataset(
-        {
-            "accuracy": accuracy,
-            "log_loss": loss,
-            "effective_rank": math.nan if model.phi is None else effective_rank(model.phi, test.query.flatten(0, 1) * q.shape[-1] ** -0.25),
-            "alignment": math.nan,
-            "attention": (("query", "key"), scores / np.abs(scores).max(-1, keepdims=True)),
-        }
-    ).assign(learned)
+        learned = {"omega": omega, "alignment": _alignment(holdout, omega)}
+    return {
+        "accuracy": accuracy,
+        "log_loss": loss,
+        "effective_rank": math.nan if model.phi is None else effective_rank(model.phi, test.query.flatten(0, 1) * q.shape[-1] ** -0.25),
+        "alignment": math.nan,
+        "attention": np.round(scores / np.abs(scores).max(-1, keepdims=True), 4),
+    } | learned
 
 
 @torch.no_grad()
@@ -275,3 +297,25 @@ def effective_rank(phi: FeatureMap, x: Tensor) -> float:
 def _alignment(data: Sequences, omega: np.ndarray) -> float:
     x, y, groups = tokens(data)
     return -float(Alignment(x, y, FourierPair(), groups=groups).value(omega))
+
+
+def section(ds: xr.Dataset) -> Section:
+    """The table and what it says."""
+    from experiments import sections
+
+    return sections.matching(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """Accuracy, and attention of one sequence."""
+    chance = [1 / int(ds["key_label"].sel(task=task).max() + 1) for task in ds["task"].values]
+    return {
+        "matching_accuracy.png": plots.figure_accuracy(ds, chance=chance),
+        "matching_attention.png": plots.figure_attention(ds),
+    }
+
+
+PRESETS = {
+    "smoke": Config(tasks=("phase",), methods=("softmax", "fixed", "align, unfreeze"), n_test=16, n_align=5, n_steps=10, n_seeds=2),
+    "cpu": Config(tasks=tuple(RULES), methods=tuple(METHODS), n_seeds=5),
+}

@@ -7,11 +7,10 @@ on fresh sequences. The state of a linear map is n_features x dim numbers, whate
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict, dataclass
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,14 +21,21 @@ from torch.nn.functional import cross_entropy, normalize, scaled_dot_product_att
 from attention.feature_map import FeatureMap, feature_map
 from attention.linear import kernel_attention
 from attention.relation import CentredAttendAlignment
+from experiments import kernel_claims, plots, sweep
 from experiments.matching import chosen, effective_rank
 from experiments.matching_methods import log_repulsion
-from experiments.kept import kept
+from experiments.report import Section
 from particles.arrays import count, positive
 from particles.domain import Ball
 from particles.langevin import Langevin
 from particles.riesz import Riesz
 from particles.simulate import simulate, uninterrupted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+EXTENT = ("methods", "n_seeds", "seed")
+ARRAYS: dict[str, tuple[str, ...]] = {}
 
 
 class Method(NamedTuple):
@@ -90,7 +96,6 @@ class Config:
     omega_lr: float = 0.03  # of the particles of positive maps; signed ones use lr
     n_seeds: int = 3  # seed, seed + 1, ...
     seed: int = 0  # the first seed
-    keep: str = ""  # folder of finished units, one file a row and seed; an interrupted run goes on from it
 
     def __post_init__(self) -> None:
         chosen(self.methods, METHODS, "methods")
@@ -104,25 +109,39 @@ class Config:
         positive(self.omega_lr, "omega_lr")
 
 
-def run(config: Config) -> xr.Dataset:
+def run(config: Config, **how: Any) -> xr.Dataset:
     """Train every method on every seed.
 
     Returns
     -------
     Dataset over (method, seed): accuracy [share of queried keys whose value is named], log_loss [nats], non_positive [share of queries
     whose kernel sum over earlier positions is at most 0; NaN for softmax], effective_rank of the unit-length features of queries, dead
-    [share of these whose standard deviation is below 1 % of the largest], state [numbers], seconds.
+    [share of these whose standard deviation is below 1 % of the largest], state [numbers], seconds. `how`: see `experiments.sweep.over`.
     """
-    seeds = range(config.seed, config.seed + config.n_seeds)
-    settings = {name: value for name, value in asdict(config).items() if name not in ("methods", "n_seeds", "seed", "keep")}
+    return sweep.run("recall", config, **how)
 
-    def unit(name: str, seed: int) -> xr.Dataset:
-        return kept(config.keep, f"{name}-{seed}", settings, partial(_one, config, METHODS[name], seed))
 
-    columns = [xr.concat([unit(name, seed) for name in config.methods], "method") for seed in seeds]
-    dataset = xr.concat(columns, "seed").assign_coords(method=list(config.methods), seed=list(seeds)).transpose("method", "seed")
-    dataset.attrs = {"experiment": "recall", "config": json.dumps(asdict(config)), "schema": 1}
-    return dataset
+def units(config: Config) -> Iterator[dict[str, Any]]:
+    """A unit is a row of the table with one seed."""
+    yield from ({"method": method, "seed": seed} for method in config.methods for seed in range(config.seed, config.seed + config.n_seeds))
+
+
+def measure(config: Config, unit: dict[str, Any]) -> dict[str, float]:
+    """One row on one seed, trained and measured."""
+    method, seed = METHODS[unit["method"]], unit["seed"]
+    started = time.perf_counter()
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        model = RecallModel(config, method, torch.Generator().manual_seed(seed))
+    train(model, config, np.random.default_rng([seed, 0]))
+    seconds = time.perf_counter() - started
+    return scores(model, make_batch(config, config.n_test, np.random.default_rng([seed, 1]))) | {"seconds": seconds}
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of a unit on one core."""
+    tokens = config.n_steps * config.batch_size * 3 * config.n_pairs
+    return 4e-5 * tokens * (config.dim / 32) + 2, 4e8
 
 
 class Batch(NamedTuple):
@@ -209,18 +228,6 @@ def _feature_map(config: Config, method: Method, generator: torch.Generator) -> 
     return phi
 
 
-def _one(config: Config, method: Method, seed: int) -> xr.Dataset:
-    """One row on one seed, trained and measured."""
-    started = time.perf_counter()
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        model = RecallModel(config, method, torch.Generator().manual_seed(seed))
-    rng = np.random.default_rng([seed, 0])
-    train(model, config, rng)
-    seconds = time.perf_counter() - started
-    return measure(model, make_batch(config, config.n_test, np.random.default_rng([seed, 1]))).assign(seconds=seconds)
-
-
 def train(model: RecallModel, config: Config, rng: np.random.Generator) -> None:
     """AdamW with a cosine on fresh batches, gradient norm at most 1; aligned rows stop after `n_warm` steps for Phase A."""
     phi, method = model.feature_map, model.method
@@ -245,30 +252,27 @@ def train(model: RecallModel, config: Config, rng: np.random.Generator) -> None:
 
 
 @torch.no_grad()
-def measure(model: RecallModel, batch: Batch) -> xr.Dataset:
-    """Scores on fresh sequences."""
+def scores(model: RecallModel, batch: Batch) -> dict[str, float]:
+    """What `run` returns but the seconds, on fresh sequences."""
     logits = model(batch.tokens)
-    scores = {
+    known = {
         "accuracy": float((logits.argmax(-1) == batch.target).double().mean()),
         "log_loss": float(cross_entropy(logits.flatten(0, 1), batch.target.flatten())),
     }
     phi = model.feature_map
     if phi is None:
-        return xr.Dataset(scores | dict.fromkeys(("non_positive", "effective_rank", "dead", "state"), np.nan))
+        return known | dict.fromkeys(("non_positive", "effective_rank", "dead", "state"), np.nan)
     q, k, v = model.queries_keys(batch.tokens)
     (_, phi_q), (log_k, phi_k) = phi(q, role="query"), phi(k, role="key")
     kernel = phi_q @ (phi_k * (log_k - log_k.amax(-1, keepdim=True)).exp()[..., None]).mT
     sums = kernel.tril().sum(-1)[..., -model.n_pairs :]
     deviation = normalize(phi_q, dim=-1).flatten(0, 2).std(0)
-    return xr.Dataset(
-        scores
-        | {
-            "non_positive": float((sums <= 0).double().mean()),
-            "effective_rank": effective_rank(phi, q.flatten(0, 2)),
-            "dead": float((deviation < 0.01 * deviation.max()).double().mean()),
-            "state": phi.feature_dim * v.shape[-1],
-        }
-    )
+    return known | {
+        "non_positive": float((sums <= 0).double().mean()),
+        "effective_rank": effective_rank(phi, q.flatten(0, 2)),
+        "dead": float((deviation < 0.01 * deviation.max()).double().mean()),
+        "state": phi.feature_dim * v.shape[-1],
+    }
 
 
 def align_recall(model: RecallModel, config: Config, rng: np.random.Generator, *, shuffled: bool) -> None:
@@ -294,3 +298,23 @@ def align_recall(model: RecallModel, config: Config, rng: np.random.Generator, *
     key = int(rng.integers(2**62))
     path = simulate(domain.project(omega), energy + repulsion, domain, sampler, n_steps=config.n_align, save_every=config.n_align, rng=key)
     phi.load_omega(uninterrupted(path)["omega"].values[0, -1])
+
+
+def section(ds: xr.Dataset) -> Section:
+    """The table and what it says."""
+    return kernel_claims.recall_section(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """The figure by file name."""
+    return {"recall.png": plots.figure_accuracy(ds.expand_dims(task=["recall"]), chance=[1 / 16])}
+
+
+PRESETS = {
+    "smoke": Config(
+        methods=("softmax", "favor", "softmaxfeat, align"), n_pairs=3, n_keys=6, n_values=4, n_steps=6, n_warm=3, n_test=8, n_seeds=2
+    ),
+    "cpu": Config(n_seeds=5),
+    "paper": Config(n_seeds=10, n_steps=4000),
+}
+REDUCED = {"cpu": "5 seeds of 10, 400 steps of 4,000"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from experiments import conversion_tables, kernel_claims, plots
+from experiments import kernel_claims, plots
 from experiments.cli import experiment
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, figure_bytes, signed, spread, verdict
@@ -249,22 +249,11 @@ def draw(name: str, ds: xr.Dataset, folder: Path) -> None:
         plots.animate_learning(ds, folder / "learning.gif")
 
 
-def _matching_figures(ds: xr.Dataset) -> dict[str, Figure]:
-    chance = [1 / int(ds["key_label"].sel(task=task).max() + 1) for task in ds["task"].values]
-    return {
-        "matching_accuracy.png": plots.figure_accuracy(ds, chance=chance),
-        "matching_attention.png": plots.figure_attention(ds),
-    }
-
-
 SECTIONS: dict[str, Callable[[xr.Dataset], Section]] = {
     "gas": gas,
     "kernel_learning": kernel_learning,
     "film": film,
-    "matching": matching,
-    "recall": kernel_claims.recall_section,
     "classify": classify,
-    "conversion": conversion_tables.section,
 }
 FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "gas": lambda ds: {"gas.png": plots.figure_gas(ds)},
@@ -273,8 +262,5 @@ FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
         "kernels.png": plots.figure_learned_kernels(ds),
     },
     "film": lambda ds: {},
-    "matching": _matching_figures,
-    "recall": lambda ds: {"recall.png": plots.figure_accuracy(ds.expand_dims(task=["recall"]), chance=[1 / 16])},
     "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},
-    "conversion": lambda ds: {"conversion.png": conversion_tables.figure(ds)},
 }

@@ -14,17 +14,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import xarray as xr
 from tqdm.auto import tqdm
 
-from experiments.units import Record, Store, Unit, gather, key, record, settings
+from experiments.report import load, store
+from experiments.units import Record, Store, Unit, digest, gather, key, record, settings
 from particles._one_thread import one_thread
 
 Task = tuple[str, Unit]  # the key of a Config, and one of its units
-Outcome = tuple[Task, Record | BaseException]
+Outcome = tuple[Task, Record | xr.Dataset | BaseException]
 
 
 def run(name: str | ModuleType, config: Any, **how: Any) -> xr.Dataset:
@@ -59,7 +61,7 @@ def over(
     workers: int = 0,
     scheduler: str = "",
     retries: int = 2,
-    progress: bool = True,
+    progress: bool = False,
 ) -> dict[str, xr.Dataset]:
     """`run` of several Configs at once, their units side by side; the Datasets under the keys of `configs`.
 
@@ -74,7 +76,7 @@ def over(
     if workers < 0 or retries < 0:
         raise ValueError(f"workers and retries must be at least 0, got {workers} and {retries}")
     module = named(name)
-    runs = {label: _Run(module, config, results) for label, config in configs.items()}
+    runs = {label: planned(module, config, results) for label, config in configs.items()}
     todo = _agreed([(label, unit) for label, run in runs.items() for unit in run.todo])
     if todo and hasattr(module, "prepare"):
         for label in dict.fromkeys(label for label, _ in todo):
@@ -91,19 +93,33 @@ def over(
     return {label: run.dataset() for label, run in runs.items()}
 
 
-class _Run:
+def planned(module: ModuleType, config: Any, results: str) -> Run:
+    """What a Config asks for and what of it is finished."""
+    return (Run if hasattr(module, "units") else WholeRun)(module, config, results)
+
+
+class Run:
     """The units of one Config: planned, finished, failed."""
 
     def __init__(self, module: ModuleType, config: Any, results: str) -> None:
         self.module, self.config = module, config
         self.store, self.planned = Store(results, short_name(module), settings(module, config)), list(module.units(config))
-        self.finished, self.failed = self.store.finished(), dict[str, str]()
+        self.finished: dict[str, Any] = dict(self.store.finished())
+        self.failed = dict[str, str]()
 
     @property
     def todo(self) -> list[Unit]:
         return [unit for unit in self.planned if key(unit) not in self.finished]
 
-    def take(self, unit: Unit, outcome: Record | BaseException) -> None:
+    def seconds(self, unit: Unit) -> float:
+        """Processor time of a finished unit."""
+        return self.finished[key(unit)].made["seconds"]
+
+    def keep(self, outcome: Any) -> None:
+        """Write what a unit gave."""
+        self.store.append(outcome)
+
+    def take(self, unit: Unit, outcome: Any) -> None:
         """Keep a finished unit, name a failed one."""
         if isinstance(outcome, BaseException):
             self.failed[key(unit)] = f"{type(outcome).__name__}: {outcome}"
@@ -111,7 +127,7 @@ class _Run:
             return
         self.finished[key(unit)] = outcome
         if first_process():
-            self.store.append(outcome)
+            self.keep(outcome)
 
     def dataset(self) -> xr.Dataset:
         records = [self.finished[key(unit)] for unit in self.planned if key(unit) in self.finished]
@@ -119,17 +135,43 @@ class _Run:
         return gathered.assign_attrs(config=json.dumps(asdict(self.config)), failed=json.dumps(self.failed))
 
 
+class WholeRun(Run):
+    """An experiment without units: the run of a Config is one task and keeps its Dataset as a zarr store, named by all of its settings."""
+
+    def __init__(self, module: ModuleType, config: Any, results: str) -> None:
+        self.module, self.config, self.planned = module, config, [{}]
+        name = short_name(module)
+        self.path = Path(results) / f"{name}-{digest(name, json.loads(json.dumps(asdict(config))))}.zarr" if results else None
+        self.finished: dict[str, Any] = {key({}): load(self.path)} if self.path and self.path.exists() else {}
+        self.failed = dict[str, str]()
+
+    def seconds(self, unit: Unit) -> float:
+        return self.finished[key(unit)].attrs["cpu_seconds"]
+
+    def keep(self, outcome: xr.Dataset) -> None:
+        """The store appears under its name when it is complete."""
+        if self.path is not None:
+            part = self.path.with_suffix(f".{os.getpid()}")
+            store(outcome, part)
+            part.rename(self.path)
+
+    def dataset(self) -> xr.Dataset:
+        return self.finished.get(key({}), xr.Dataset()).assign_attrs(failed=json.dumps(self.failed))
+
+
 def named(name: str | ModuleType) -> ModuleType:
     """The module of an experiment."""
     return importlib.import_module(f"experiments.{name}") if isinstance(name, str) else name
 
 
-def measured(module: str, config: Any, unit: Unit) -> Record:
-    """One unit on one thread; what a worker does."""
-    measure = importlib.import_module(module).measure
+def measured(module: str, config: Any, unit: Unit) -> Record | xr.Dataset:
+    """One unit, or the whole of an experiment without units, on one thread; what a worker does."""
+    experiment = importlib.import_module(module)
     with one_thread:
         started = time.process_time()
-        scores = measure(config, unit)
+        if not hasattr(experiment, "measure"):
+            return experiment.run(config).assign_attrs(cpu_seconds=time.process_time() - started)
+        scores = experiment.measure(config, unit)
         return record(unit, scores, time.process_time() - started)
 
 
@@ -138,7 +180,7 @@ def short_name(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2]
 
 
-def _tried(module: str, config: Any, unit: Unit, retries: int) -> Record | BaseException:
+def _tried(module: str, config: Any, unit: Unit, retries: int) -> Record | xr.Dataset | BaseException:
     """One unit here, tried again when it fails."""
     for attempt in range(retries + 1):
         try:

@@ -146,10 +146,10 @@ def gather(
 ) -> xr.Dataset:
     """Units as arrays over their coordinates and the dimensions of ``module.ARRAYS``; NaN where a unit is missing or an array is shorter.
 
-    The coordinates are those of `planned`, in its order, then those of other records; arrays have those that ``module.coords(chosen)``
-    gives, if the experiment has that function of its settings. Attributes: ``config``, JSON of the settings and of the defaults of
-    everything else; ``planned`` and ``finished``, numbers of units; ``facts``, JSON of {fact: {value of the first dimension: text}};
-    ``made``, JSON list of dates, machines and versions.
+    The coordinates are those of `planned`, in its order, then those of other records. ``module.arrange(dataset, settings)``, if there is
+    one, has the last word: it may name the coordinates of arrays or add what follows from several units. Attributes: ``config``, JSON of
+    the settings and of the defaults of everything else; ``planned`` and ``finished``, numbers of units; ``facts``, JSON of
+    {fact: {value of the first dimension: text}}; ``made``, JSON list of dates, machines and versions.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def gather(
         "made": f"[{', '.join(made)}]",
     }
     dataset = xr.Dataset(variables, coords=coords, attrs=attrs)
-    return dataset.assign_coords(module.coords(chosen)) if hasattr(module, "coords") and variables else dataset
+    return module.arrange(dataset, chosen) if hasattr(module, "arrange") and variables else dataset
 
 
 def _dims(units: Sequence[Unit]) -> tuple[str, ...]:

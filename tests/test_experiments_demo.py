@@ -209,4 +209,4 @@ def test_fast_demo_writes_everything(tmp_path):
     for name in stores:
         stored = report.load(folder / f"{name}.zarr")
         assert json.loads(stored.attrs["config"])
-        assert sections.SECTIONS[name](stored).title in page.replace("&#x27;", "'")
+        assert sections.section(name, stored).title in page.replace("&#x27;", "'")

@@ -58,7 +58,7 @@ def test_a_run_too_short_to_test_says_so():
 
 
 def test_section_says_what_holds(dataset, tmp_path):
-    text = str(sections.SECTIONS["gas"](dataset))
+    text = str(sections.section("gas", dataset))
     assert "7 of 7 laws hold; 6 of 6 controls are rejected." in text
     stored = report.load(report.store(dataset, tmp_path / "gas.zarr"))
     figure = sections.figures("gas", stored)["gas.png"]

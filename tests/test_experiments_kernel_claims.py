@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from experiments.kernel_claims import WIDTHS, bars_table, matching_bars, recall_bars
-from experiments.sections import SECTIONS
+from experiments.sections import section
 
 GOOD = {
     "phase": {"end to end": 84, "align, unfreeze": 86, "softmax": 29, "fixed": 27, "favor": 27, "shuffled": 28},
@@ -82,6 +82,6 @@ def test_the_section_of_recall_states_every_row():
     ds = planted({"recall": {"softmax": 100, "favor": 70}}).squeeze("task", drop=True)
     for name, value in {"non_positive": 0.0, "effective_rank": 16.0, "dead": 0.0, "state": 1024.0, "seconds": 1.0}.items():
         ds[name] = xr.full_like(ds.accuracy, value)
-    text = str(SECTIONS["recall"](ds))
+    text = str(section("recall", ds))
     assert "softmax" in text
     assert "70.0 ± 1.0" in text
