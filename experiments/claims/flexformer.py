@@ -1,0 +1,152 @@
+"""Claims of "Flexformer: Flexible Linear Transformer with Learnable Attention Kernel" (arXiv 2606.27748).
+
+Rows "flexformer" (s, stationary) and "flexformer-nonstationary" (n) are trained under the recipe that works (`experiments.linear_rows`);
+"..., literal" is what the paper prints. Claims are about the better of the two readings of a row: whoever reads the paper may take either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.claims.claim import Claim, Region, greater, less, within
+from experiments.claims.rules import Place, Rule, difference, exponent, value
+
+PAPER = "Flexformer paper"
+TASKS = {"listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder"}
+FLEX_N, FLEX_S = "flexformer-nonstationary", "flexformer"
+LINEAR = ("linear", "performer", "rfa", "cosformer", "hedgehog", "polaformer")
+LRA = {  # accuracy in the order of TASKS, then their mean
+    "softmax": (37.23, 65.66, 64.49, 41.89, 73.46, 56.55),
+    "linear": (17.42, 62.64, 58.92, 43.40, 75.11, 51.49),
+    "performer": (16.97, 63.67, 55.17, 41.23, 75.38, 50.48),
+    "rfa": (17.20, 64.89, 58.76, 41.00, 74.51, 51.27),
+    "cosformer": (37.44, 65.16, 64.04, 43.56, 72.32, 56.50),
+    "hedgehog": (37.02, 64.10, 68.67, 41.64, 75.89, 57.47),
+    "polaformer": (36.93, 69.65, 65.39, 40.95, 73.26, 57.23),
+    FLEX_S: (37.09, 67.38, 71.55, 43.39, 76.15, 59.11),
+    FLEX_N: (37.18, 65.72, 73.94, 45.42, 77.66, 59.99),
+}
+PERPLEXITY = {  # WikiText-103 test, small and big model
+    "softmax": (31.3, 23.8),
+    "linear": (35.6, 29.2),
+    "rfa": (35.3, 28.0),
+    "cosformer": (34.2, 26.2),
+    "hedgehog": (33.2, 24.2),
+    "polaformer": (32.9, 24.3),
+    FLEX_S: (32.7, 23.4),
+    FLEX_N: (31.6, 22.3),
+}
+GLUE = {  # task: (RoBERTa, Performer, RFA, Hedgehog, Flexformer_n)
+    "cola": (61.9, 22.8, 27.6, 62.5, 63.3),
+    "sst2": (94.8, 88.9, 90.1, 93.3, 93.6),
+    "mrpc": (88.5, 66.3, 64.2, 86.0, 85.8),
+    "stsb": (90.2, 38.8, 41.2, 87.7, 88.3),
+    "qqp": (91.7, 84.4, 86.3, 91.2, 91.1),
+    "mnli": (87.6, 77.5, 80.8, 83.7, 85.1),
+    "qnli": (92.7, 76.3, 75.8, 91.2, 91.0),
+    "rte": (76.9, 51.6, 53.0, 71.0, 71.5),
+}
+ZONE = 0.5  # points up to which a gain is none
+SHORTER = "shorter sequences, smaller models, fewer steps: see the preset's reductions"
+
+
+def _row(name: str, task: str = "") -> Place:
+    return {"row": name, "task": task} if task else {"row": name}
+
+
+# ---- Long Range Arena --------------------------------------------------------------------------------------------------------------------
+
+
+def _lra(name: str, says: str, table: str, paper: str, rule: Rule, region: Region) -> Claim:
+    return Claim(name, says, f"{PAPER}, Long Range Arena, {table}", paper, "long_range", rule, region, differs=SHORTER)
+
+
+def _against(first: str, rivals: tuple[str, ...], task: str = "") -> Rule:
+    return difference(_row(first, task), *(_row(name, task) for name in rivals))
+
+
+def _lra_average() -> Iterator[Claim]:
+    """The headline: best average."""
+    for name in LINEAR:
+        gain = LRA[FLEX_N][-1] - LRA[name][-1]
+        says = f"Flexformer_n has a higher accuracy than {name}, on average over the five tasks"
+        yield _lra(f"LRA average: n beats {name}", says, "average", f"{gain:+.2f} points", _against(FLEX_N, (name,)), greater(0, ZONE))
+    for first, second, words in ((FLEX_N, "softmax", "softmax"), (FLEX_S, "softmax", "softmax"), (FLEX_N, FLEX_S, "Flexformer_s")):
+        kind, gain = ("n" if first == FLEX_N else "s"), LRA[first][-1] - LRA[second][-1]
+        says = f"Flexformer_{kind} has a higher accuracy than {words}, on average over the five tasks"
+        rule = _against(first, (second,))
+        yield _lra(f"LRA average: {kind} beats {words}", says, "average", f"{gain:+.2f} points", rule, greater(0, ZONE))
+
+
+def _lra_tasks() -> Iterator[Claim]:
+    """Task by task: against the best linear baseline, against softmax, n against s."""
+    for place, (task, name) in enumerate(TASKS.items()):
+        best = max(LINEAR, key=lambda row: LRA[row][place])
+        gain = LRA[FLEX_N][place] - LRA[best][place]
+        says = f"Flexformer_n is at least as accurate as the best linear baseline on {name}"
+        rule = _against(FLEX_N, LINEAR, task)
+        yield _lra(f"{name}: n against the best linear", says, "against linear", f"{gain:+.2f} points ({best})", rule, greater(-ZONE))
+    for words, rivals, table in (("softmax", "softmax", "against softmax"), ("Flexformer_s", FLEX_S, "n against s")):
+        for place, (task, name) in enumerate(TASKS.items()):
+            gain = LRA[FLEX_N][place] - LRA[rivals][place]
+            says, rule = f"Flexformer_n is more accurate than {words} on {name}", _against(FLEX_N, (rivals,), task)
+            yield _lra(f"{name}: n beats {words}", says, table, f"{gain:+.2f} points", rule, greater(0, ZONE))
+
+
+def _lra_values() -> Iterator[Claim]:
+    """The figures themselves, at the paper's sizes only."""
+    for name, row in (("Flexformer_n", FLEX_N), ("Flexformer_s", FLEX_S), ("softmax", "softmax")):
+        for place, (task, words) in enumerate(TASKS.items()):
+            says, rule, target = f"{name} reaches this accuracy on {words}", value(_row(row, task)), LRA[row][place]
+            yield Claim(
+                f"{words}: figure of {name}", says, f"{PAPER}, Long Range Arena, figures", f"{target:.2f} %", "long_range", rule,
+                within(target, 2.0), "kernelgas run long_range --preset paper --data FOLDER", "within 2 points", needs=FULL_LENGTH,
+            )  # fmt: skip
+
+
+FULL_LENGTH = {"size": "paper"}
+
+# ---- language, GLUE, efficiency ----------------------------------------------------------------------------------------------------------
+
+
+def _language() -> Iterator[Claim]:
+    """Log perplexity against every other row, and the figures on WikiText-103."""
+    differs = "smaller model, fewer tokens, other text than WikiText-103; a difference of log perplexities"
+    for other in ("softmax", FLEX_S, *LINEAR):
+        if other in PERPLEXITY:
+            paper = f"{PERPLEXITY[FLEX_N][0]} against {PERPLEXITY[other][0]}, {PERPLEXITY[FLEX_N][1]} against {PERPLEXITY[other][1]}"
+            region = within(0, 0.02) if other == "softmax" else less(0, 0.005)
+            verb = "comes within 2 % of" if other == "softmax" else "has a lower perplexity than"
+            says, rule = f"Flexformer_n {verb} {other} in language modelling", difference(_row(FLEX_N), _row(other), score="log_loss")
+            yield Claim(
+                f"language: n against {other}", says, f"{PAPER}, WikiText-103", paper, "language_modelling", rule, region, differs=differs
+            )
+    for name, row in (("softmax", "softmax"), ("Flexformer_s", FLEX_S), ("Flexformer_n", FLEX_N)):
+        says, target = f"{name} reaches this perplexity on WikiText-103 (small model)", PERPLEXITY[row][0]
+        rule = value({"data": "wikitext103", "row": row}, "perplexity")
+        yield Claim(
+            f"WikiText-103: {name}", says, f"{PAPER}, WikiText-103, figures", f"{target}", "language_modelling", rule, within(target, 1.0),
+            "kernelgas run language_modelling --preset paper --data FOLDER", "within 1",
+        )  # fmt: skip
+
+
+def _transfer() -> Iterator[Claim]:
+    """What is left of a teacher, and kernels that are learned on another task."""
+    differs = "all-MiniLM-L6-v2 instead of RoBERTa, 2,000 rows at most, one epoch"
+    for task, figures in GLUE.items():
+        says = f"Flexformer_n recovers at least as much of the teacher as Hedgehog on {task}"
+        rule = difference(_row(FLEX_N, task), _row("hedgehog", task), score="score")
+        paper = f"{figures[4]} against {figures[3]}, teacher {figures[0]}"
+        yield Claim(f"GLUE {task}: n against hedgehog", says, f"{PAPER}, GLUE", paper, "transfer", rule, greater(-1.0), differs=differs)
+
+
+def _efficiency() -> Iterator[Claim]:
+    """Time and memory against length."""
+    source = f"{PAPER}, efficiency"
+    for row, score, words, target in ((FLEX_N, "seconds", "time", 1.0), ("softmax", "seconds", "time", 2.0)):
+        says = f"The {words} of {row} grows with the length to the power {target:g}"
+        rule = exponent({"row": row}, "length", score)
+        yield Claim(f"growth of {row}'s {words}", says, source, f"{target:g}", "efficiency", rule, within(target, 0.25))
+
+
+CLAIMS: tuple[Claim, ...] = (*_lra_average(), *_lra_tasks(), *_lra_values(), *_language(), *_transfer(), *_efficiency())

@@ -1,0 +1,129 @@
+"""What this package claims of itself: learned measures of frequencies, attention kernels whose shape matters, converted encoders, laws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from experiments.claims.claim import Claim, Region, greater, less, within
+from experiments.claims.coulomb import MAPS, TASKS
+from experiments.claims.rules import Rule, difference, mean_difference, value, worst
+
+PAPER = "kernelgas"
+ZONE = 0.5  # points up to which a gain is none
+HIDDEN = ("ring3", "xor2")  # tasks whose labels have hidden structure
+LINEAR = ("linear", "performer", "rfa", "cosformer", "hedgehog", "polaformer")
+LONG = {"listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder"}
+OURS = ("flexformer", "flexformer-nonstationary", "softmaxfeat, align, unfreeze", "softmaxfeat, learned")
+
+
+def _claim(name: str, says: str, table: str, bar: str, experiment: str, rule: Rule, region: Region) -> Claim:
+    return Claim(name, says, f"{PAPER}, {table}", bar, experiment, rule, region)
+
+
+# ---- kernels without attention -----------------------------------------------------------------------------------------------------------
+
+
+def _gas() -> Iterator[Claim]:
+    says = "The particles obey every exact law of the gas that is tested"
+    yield _claim("laws of the gas hold", says, "laws", "all", "gas", worst("passed", most=False), greater(0.5))
+    says = "The same tests reject the same runs under a label that is 20 % off"
+    yield _claim("false labels are rejected", says, "laws", "all", "gas", worst("passed_control"), less(0.5))
+
+
+def _hidden() -> Iterator[Claim]:
+    """Labels with hidden structure."""
+    for task in HIDDEN:
+        for rival, words in (("rff", "random features of tuned width"), ("importance", "importance sampling"), ("svm", "a tuned RBF-SVM")):
+            rule = difference({"task": task, "method": "particles"}, {"task": task, "method": rival})
+            says = f"Where the relevant directions are hidden ({task}), learned particles beat {words}"
+            yield _claim(f"{task}: particles beat {rival}", says, "hidden structure", "a gain", "kernel_learning", rule, greater(0, ZONE))
+    for rival in ("rff tuned", "importance"):
+        place = {"method": "particles", "sigma": slice(0.1, 10.0)}
+        rule = difference(place, {**place, "method": rival}, score="fresh_accuracy")
+        says = f"On the Coulomb paper's synthetic benchmark our settings beat {rival} at noise from 0.1 to 10"
+        yield Claim(
+            f"synthetic: particles beat {rival}", says, f"{PAPER}, synthetic benchmark", "a gain", "coulomb_synthetic", rule,
+            greater(0, ZONE), needs={"part": "noise"},
+        )  # fmt: skip
+
+
+# ---- the kernel's shape inside attention -------------------------------------------------------------------------------------------------
+
+
+def _matching(task: str, first: str, *second: str) -> Rule:
+    return difference({"task": task, "method": first}, *({"task": task, "method": name} for name in second))
+
+
+def _shape() -> Iterator[Claim]:
+    """In-context matching."""
+    table, name = "in-context matching", "matching"
+    says = "Where only the kernel can learn, learned frequencies beat softmax by far (hidden phase)"
+    yield _claim(
+        "matching: learned beats softmax", says, table, "40 points", name, _matching("phase", "end to end", "softmax"), greater(40)
+    )
+    says = "Aligning first, then training on, beats training alone from the best start width (ring3)"
+    widths = ("end to end", "end to end, half width", "end to end, quarter width")
+    rule = _matching("ring3", "align, unfreeze", *widths)
+    yield _claim("matching: align first on ring3", says, table, "5 points", name, rule, greater(5))
+    says = "What aligning first adds comes from the labels: permuted labels add less (ring3)"
+    rule = _matching("ring3", "align, unfreeze", "shuffled, unfreeze")
+    yield _claim("matching: labels, not motion", says, table, "5 points", name, rule, greater(5))
+    says = "Where the Gaussian kernel is right already, aligning first adds nothing (iso)"
+    rule = _matching("iso", "align, unfreeze", "end to end")
+    yield _claim("matching: nothing to learn", says, table, "within 2 points", name, rule, within(0, 2))
+
+
+def _recall() -> Iterator[Claim]:
+    """Associative recall."""
+    table, name = "associative recall", "recall"
+    says = "Signed features with an output norm recall more than positive ones of the same size"
+    rule = difference(
+        {"method": "flexformer, output norm"}, {"method": "favor, learned"}, {"method": "hedgehog"}, {"method": "softmaxfeat, learned"}
+    )
+    yield _claim("recall: signed beats positive", says, table, "10 points", name, rule, greater(10))
+    says = "With the denominator as printed, Flexformer recalls next to nothing"
+    yield _claim("recall: printed denominator", says, table, "at most 20 %", name, value({"method": "flexformer, literal"}), less(20))
+    says = "Aligning to who should attend to whom adds nothing over permuted targets there"
+    rule = difference({"method": "softmaxfeat, align"}, {"method": "softmaxfeat, shuffled"})
+    yield _claim("recall: Phase A adds nothing", says, table, "within 5 points", name, rule, within(0, 5))
+
+
+def _conversion() -> Iterator[Claim]:
+    """A pretrained encoder with kernels in the place of softmax."""
+    table, name = "converted encoder", "conversion"
+    bars = {"proposal": 0.94, "particles": 0.985, "hedgehog": 0.985, "particles end to end": 0.993}
+    for row, bar in bars.items():
+        says = f"Converted with {row}, an encoder keeps {100 * bar:g} % of its score"
+        yield _claim(f"conversion: {row}", says, table, f"{100 * bar:g} %", name, value({"row": row}, "share"), greater(bar))
+
+
+# ---- against softmax and the linear baselines --------------------------------------------------------------------------------------------
+
+
+def _sentences() -> Iterator[Claim]:
+    """Sentence tasks: learned kernels as a whole against softmax, linear baselines and their own controls."""
+    for task, name in TASKS.items():
+        place = {"task": task}
+        for rival in ("softmax", "Performer", "Linformer", "favor-WqWk"):
+            says = f"The learned kernels are on average at least as accurate as {rival} on {name}"
+            rule = mean_difference([({**place, "row": f"K-{kernel}"}, {**place, "row": rival}) for kernel in MAPS])
+            table = f"sentences, {name}, against baselines"
+            yield _claim(f"{name}: K against {rival}", says, table, "not below", "sentence_classification", rule, greater(-ZONE))
+        for control, words in (("shuffled", "the same Phase A with permuted labels"), ("half width", "a narrower start alone")):
+            says = f"Phase A helps beyond {words} on {name}, on average over the maps"
+            pairs = [({**place, "row": f"K-{kernel}"}, {**place, "row": f"K-{kernel} {control}"}) for kernel in MAPS]
+            table = f"sentences, {name}, against controls"
+            rule = mean_difference(pairs)
+            yield _claim(f"{name}: K beyond {control}", says, table, "a gain", "sentence_classification", rule, greater(0, ZONE))
+
+
+def _long() -> Iterator[Claim]:
+    """Long-range tasks: each kernel of ours against the best linear baseline."""
+    for task, name in LONG.items():
+        for row in OURS:
+            says = f"{row} is at least as accurate as the best linear baseline on {name}"
+            rule = difference({"task": task, "row": row}, *({"task": task, "row": rival} for rival in LINEAR))
+            yield _claim(f"{name}: {row} against linear", says, f"long-range, {name}", "not below", "long_range", rule, greater(-ZONE))
+
+
+CLAIMS: tuple[Claim, ...] = (*_gas(), *_hidden(), *_shape(), *_recall(), *_conversion(), *_sentences(), *_long())
