@@ -5,7 +5,8 @@ no global settings are touched.
 """
 
 from experiments.plots.attention_maps import figure_attention, plot_attention
-from experiments.plots.calibration import figure_classify, plot_reliability
+from experiments.plots.calibration import figure_classify, plot_reliability, plot_reliability_tables
+from experiments.plots.comparisons import plot_differences
 from experiments.plots.coulomb import (
     figure_coulomb,
     figure_coulomb_accuracy,
@@ -47,6 +48,7 @@ __all__ = [
     "plot_ball",
     "plot_budget",
     "plot_curves",
+    "plot_differences",
     "plot_gram",
     "plot_lengths",
     "plot_methods",
@@ -54,6 +56,7 @@ __all__ = [
     "plot_plane",
     "plot_radial",
     "plot_reliability",
+    "plot_reliability_tables",
     "plot_runtime",
     "plot_second_moment",
     "plot_semicircle",
