@@ -10,6 +10,7 @@ with a class token in front. All of this as released; `soft` gives the published
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,6 +64,8 @@ class VisionConfig:
     drop_path : probability of leaving out a residual branch in the last block; linear in depth from 0.
     n_iter, ridge, normalise : of `softmax_free_attention`.
     n_features : of the feature maps, a head.
+    spread : standard deviation of the first weights of linear maps. The released 0.02 makes attention almost uniform at first, and in a
+        narrow network for long.
 
     Raises
     ------
@@ -87,6 +90,7 @@ class VisionConfig:
     ridge: float = 0.0
     normalise: bool | str | None = True
     n_features: int = 64
+    spread: float = 0.02
 
     def __post_init__(self) -> None:
         for name in ("n_classes", "image_size", "channels", "ff_ratio", "n_features"):
@@ -112,6 +116,7 @@ class VisionConfig:
             raise ValueError(f"landmarks must be one of {LANDMARKS}, got {self.landmarks!r}")
         count(self.n_iter, "n_iter", least=0)
         positive(self.ridge, "ridge", zero=True)
+        positive(self.spread, "spread")
         normalisation(self.normalise)
         if not 0 <= real(self.drop_path, "drop_path") < 1:
             raise ValueError(f"drop_path must be in [0, 1), got {self.drop_path!r}")
@@ -158,7 +163,7 @@ class VisionTransformer(nn.Module):
             self.stages = nn.ModuleList([Stage(config, i) for i in range(4)])
             self.norm = nn.LayerNorm(config.dims[-1])
             self.head = nn.Linear(config.dims[-1], config.n_classes)
-            self.apply(_initialise)
+            self.apply(partial(_initialise, config.spread))
 
     def forward(self, images: Tensor) -> Float[Tensor, "batch class"]:
         """ValueError unless the images have the configured channels and sides."""
@@ -230,8 +235,8 @@ def _embedding(channels: int, dim: int, strides: tuple[int, ...]) -> nn.Sequenti
     return nn.Sequential(*layers)
 
 
-def _initialise(module: nn.Module) -> None:
+def _initialise(spread: float, module: nn.Module) -> None:
     """As released: small weights of the linear maps, no offsets. (A landmark convolution keeps its own start.)"""
     if isinstance(module, nn.Linear) and module.bias is not None:
-        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.trunc_normal_(module.weight, std=spread)
         nn.init.zeros_(module.bias)
