@@ -189,6 +189,7 @@ def _phase_a(model: Transformer, split: Split, recipe: Recipe, seed: int, *, shu
     result = align(
         model,
         batches(split, dataclasses.replace(recipe, batch_size=EVALUATED)),
+        pool="token" if model.config.n_classes is None else "sequence",  # a language model's labels are the next tokens
         n_steps=recipe.n_align,
         max_sequences=recipe.align_sequences,
         early_stopping=recipe.early_stopping,
