@@ -287,7 +287,7 @@ def _measured(model: Matcher, method: Method, holdout: Sequences, test: Sequence
         "log_loss": loss,
         "effective_rank": math.nan if model.phi is None else effective_rank(model.phi, test.query.flatten(0, 1) * q.shape[-1] ** -0.25),
         "alignment": math.nan,
-        "attention": np.round(scores / np.abs(scores).max(-1, keepdims=True), 2),,  # enough for a picture
+        "attention": np.round(scores / np.abs(scores).max(-1, keepdims=True), 2),  # enough for a picture
     } | learned
 
 
