@@ -56,7 +56,8 @@ def compare_rows(
     Parameters
     ----------
     dataset : `variable` over (`along`, seed, example): 1 and 0 for right and wrong examples, or a loss of each. A unit that did not run is
-        NaN throughout; examples that are NaN in every unit of both rows (another task's) are not there.
+        NaN throughout; examples that are NaN in every unit of both rows (another task's) are not there. One task in a call: where
+        several make one question, join their p and correct them with `holm`.
     pairs : values of `along`.
     correction : "holm", "benjamini-hochberg" or "none".
     delta : if given, also test that a difference is smaller than this, either way.

@@ -147,6 +147,29 @@ def test_calibration_error_of_known_cases():
     assert metrics.calibration_error(np.tile([0.5, 0.5], (4, 1)), y) == 0.25
 
 
+def test_the_gap_of_class_one_is_a_loop_over_bins_and_no_calibration_error():
+    p, y = table(2)
+    expected = 0.0
+    for b in range(15):
+        rows = (p[:, 1] > b / 15) & (p[:, 1] <= (b + 1) / 15)
+        if rows.any():
+            expected += rows.mean() * abs((p.argmax(1) == y)[rows].mean() - p[rows, 1].mean())
+    assert metrics.class_one_gap(p, y) == pytest.approx(expected, rel=1e-12)
+    sure = np.eye(2)[[0, 0, 0, 1]]  # all right and all sure: the worst gap, and no error
+    assert metrics.class_one_gap(sure, [0, 0, 0, 1]) == 0.75
+    assert metrics.calibration_error(sure, [0, 0, 0, 1]) == 0
+
+
+def test_the_gap_of_class_one_of_an_overconfident_model_is_its_confidence_less_the_share_of_class_one():
+    rng = np.random.default_rng(0)
+    logit = 2 * rng.normal(size=4000)
+    y = (rng.random(4000) < 1 / (1 + np.exp(-logit))).astype(int)
+    one = 1 / (1 + np.exp(-2 * logit))
+    p = np.stack((1 - one, one), axis=1)
+    assert metrics.class_one_gap(p, y) == pytest.approx(p.max(1).mean() - y.mean(), abs=0.01)
+    assert metrics.class_one_gap(p, y) > 3 * metrics.calibration_error(p, y)
+
+
 def test_matthews_of_constant_predictions_is_zero():
     assert metrics.matthews([1, 1, 1], [0, 1, 1]) == 0
     assert metrics.matthews([0, 1, 2], [0, 1, 2]) == pytest.approx(1)
@@ -197,6 +220,7 @@ def test_a_single_seed_has_an_infinite_interval():
         (lambda: metrics.f1([0, 2], [0, 1], average="binary"), "average must not be 'binary'"),
         (lambda: metrics.f1([0.0], [0]), "predicted and labels must be integers"),
         (lambda: metrics.balanced_accuracy([], []), "predicted and labels must"),
+        (lambda: metrics.class_one_gap([[0.5, 0.3, 0.2]], [0]), "two classes, got 3"),
         (lambda: metrics.roc_auc([[0.5, 0.5]], [2]), "labels"),
         (lambda: metrics.pr_auc([[0.5, 0.6]], [0]), "probabilities"),
         (lambda: metrics.pearson([1.0], [1.0, 2.0]), "predicted and target"),
