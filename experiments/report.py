@@ -202,7 +202,7 @@ def figure_bytes(figure: Figure, dpi: int = 110) -> bytes:
 
 def page(title: str, lead: str, sections: Iterable[Section], folder: Path, *, config: Any, commands: Sequence[str]) -> str:
     """One HTML text with every picture of ``folder`` that a section names embedded; it needs no other file."""
-    body = "".join(_section_html(section, folder) for section in sections)
+    body = "".join(section_html(section, folder) for section in sections)
     facts = "".join(f"<tr><td>{html.escape(key)}</td><td>{html.escape(value)}</td></tr>" for key, value in machine().items())
     settings = html.escape(json.dumps(config, indent=2, default=str))
     return (
@@ -215,7 +215,8 @@ def page(title: str, lead: str, sections: Iterable[Section], folder: Path, *, co
     )
 
 
-def _section_html(section: Section, folder: Path) -> str:
+def section_html(section: Section, folder: Path) -> str:
+    """One part of the page; its pictures are read from the folder."""
     tables = "".join(table.html() for table in section.tables)
     pictures = "".join(_picture(folder / name, caption) for name, caption in section.pictures.items())
     verdicts = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in section.verdicts)

@@ -215,7 +215,7 @@ def test_the_worst_of_all_conditions():
 
 
 def test_regions_say_what_they_ask():
-    assert greater(0, 0.5).words == "above 0, by 0.5 or more"
+    assert greater(0, 0.5).words == "above 0; less than 0.5 is no gain"
     assert within(2, 0.5).words == "between 1.5 and 2.5"
     with pytest.raises(ValueError, match="tolerance must be positive, got 0"):
         within(1, 0)

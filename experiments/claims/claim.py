@@ -41,13 +41,13 @@ class Region:
 
 def greater(than: float = 0.0, zone: float = 0.0) -> Region:
     """A gain: above `than`; one that is surely less than `zone` above it is none."""
-    words = f"above {than:g}" + (f", by {zone:g} or more" if zone else "")
+    words = f"above {than:g}" + (f"; less than {than + zone:g} is no gain" if zone else "")
     return Region((than, math.inf), (than + zone, math.inf), words)
 
 
 def less(than: float = 0.0, zone: float = 0.0) -> Region:
     """The mirror image of `greater`, for losses, errors and times."""
-    words = f"below {than:g}" + (f", by {zone:g} or more" if zone else "")
+    words = f"below {than:g}" + (f"; more than {than - zone:g} is no gain" if zone else "")
     return Region((-math.inf, than), (-math.inf, than - zone), words)
 
 

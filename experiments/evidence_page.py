@@ -1,0 +1,263 @@
+"""The page of `kernelgas report`: one HTML file that loads nothing, and its twin in Markdown with the pictures beside it."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.claims import INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Outcome
+from experiments.claims.rules import Finding
+from experiments.report import STYLE, Section, Table, figure_bytes, machine, section_html
+
+if TYPE_CHECKING:
+    from experiments.evidence import Evidence, Part
+
+HEADER = ("verdict", "claim", "paper", "ours (95 % interval)", "n", "p", "must lie", "setting, or the command")
+KINDS = {REPRODUCED: "yes", NOT_REPRODUCED: "no", INCONCLUSIVE: "open", NOT_RUN: "never"}
+MEANING = {
+    REPRODUCED: "the interval lies wholly where the claim puts the number",
+    NOT_REPRODUCED: "the interval lies wholly where the claim is wrong, or where the effect is too small to be the one that is claimed",
+    INCONCLUSIVE: "neither; a single seed has no interval",
+    NOT_RUN: "no unit of these rows has finished; the command stands in the row",
+}
+READING = (
+    "Verdicts follow from rules in code (experiments/claims), not from prose. n: seeds (or sizes, or conditions) behind a number. p: of "
+    "the likelier direction, corrected by Holm's method over the claims of one table with one setting; a verdict needs 0.05 at most. The "
+    "intervals shown are not corrected, so one may lie apart from the bound and the claim be inconclusive still. Differences are paired by "
+    "seed, and by test example where the examples are kept."
+)
+MOST_MISSING = 12
+
+# ---- text --------------------------------------------------------------------------------------------------------------------------------
+
+
+def told(finding: Finding | None) -> str:
+    """A number with its unit and interval."""
+    if finding is None:
+        return "-"
+    signed = finding.unit in ("points", "nats")
+    digits = {"points": 1, "%": 1, "times": 2, "nats": 4}.get(finding.unit)
+    estimate = finding.interval()
+    value, low, high = (_number(number, digits, signed) for number in estimate)
+    unit = f" {finding.unit}" if finding.unit else ""
+    if not finding.errors:
+        return f"{value}{unit}"
+    return f"{value}{unit} ({low} to {high})" if math.isfinite(estimate.high) else f"{value}{unit} (no interval)"
+
+
+def _number(value: float, digits: int | None, signed: bool) -> str:
+    text = f"{value:.3g}" if digits is None else f"{value:.{digits}f}"
+    return f"+{text}" if signed and value > 0 else text
+
+
+def _row(outcome: Outcome) -> list[str]:
+    """The cells of a claim, in the order of HEADER."""
+    claim, finding = outcome.claim, outcome.finding
+    where = claim.how_to_run() if finding is None else "; ".join(filter(None, (outcome.label, finding.note)))
+    p = "-" if finding is None or not finding.certain else "< 0.001" if outcome.p < 0.001 else f"{outcome.p:.3f}"
+    return [outcome.verdict, claim.says, claim.paper, told(finding), str(finding.n) if finding else "-", p, claim.region.words, where]
+
+
+def _tables(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, str, list[Outcome]]]:
+    """Claims of one source together: the source, how ours differs from it, and the claims."""
+    for (source, differs), rows in groupby(outcomes, key=lambda outcome: (outcome.claim.source, outcome.claim.differs)):
+        yield source, f"Ours: {differs}." if differs else "", list(rows)
+
+
+def summary(evidence: Evidence) -> str:
+    """How many claims got which verdict, as aligned text."""
+    return str(_counts(evidence))
+
+
+def _counts(evidence: Evidence) -> Table:
+    rows = []
+    for paper, outcomes in evidence.outcomes.items():
+        n = Counter(outcome.verdict for outcome in outcomes)
+        rows.append([paper, *(str(n[word]) for word in VERDICTS), str(len(outcomes))])
+    return Table("Verdicts", ["claims of", *VERDICTS, "all"], rows)
+
+
+def _coverage(parts: Sequence[Part]) -> Table:
+    """Which units ran."""
+    rows = []
+    for part in parts:
+        c = part.coverage
+        by_first = "; ".join(f"{name} {ran} of {n}" for name, (ran, n) in c.by_first.items())
+        more = f", and {len(c.missing) - MOST_MISSING} more" if len(c.missing) > MOST_MISSING else ""
+        missing = "; ".join(c.missing[:MOST_MISSING]) + more if c.finished else "all"
+        rows.append(
+            [f"{part.name}, {part.label}", f"{c.finished} of {c.planned}", str(c.others), by_first, missing if c.missing else "none"]
+        )
+    notes = [
+        "finished: of the units that the preset plans. more: finished units that it does not plan, such as other parts, rows or seeds.",
+        "Nothing is filled in: what did not run is missing from every number on this page.",
+    ]
+    return Table("Units", ["experiment", "finished", "more", "by the first coordinate", "missing"], rows, notes)
+
+
+def _origin(part: Part) -> list[str]:
+    """Reduction, data, dates and machines of one experiment, a sentence each."""
+    c = part.coverage
+    lines = [f"{c.finished} of {c.planned} planned units ran" + (f", and {c.others} more." if c.others else ".")]
+    if part.reduced:
+        lines.append(f"Against the paper's sizes: {part.reduced}.")
+    for first, source in part.facts.get("data", {}).items():
+        sha = part.facts.get("data_sha256", {}).get(first, "")
+        lines.append(f"Data of {first}: {source}" + (f", sha256 {sha[:16]}" if sha else "") + ".")
+    for made in _distinct(part.made):
+        lines.append(f"Made: {made}.")
+    return lines
+
+
+def _distinct(made: Sequence[dict[str, str]]) -> list[str]:
+    """One line for each machine and set of versions, with the first and last date."""
+    dates: dict[str, list[str]] = {}
+    for one in made:
+        rest = ", ".join(f"{name} {value}" for name, value in one.items() if name != "date")
+        dates.setdefault(rest, []).append(one.get("date", "no date"))
+    return [f"{min(days)}" + (f" to {max(days)}" if min(days) < max(days) else "") + f", {rest}" for rest, days in dates.items()]
+
+
+# ---- HTML --------------------------------------------------------------------------------------------------------------------------------
+
+_LOOK = """
+td{vertical-align:top} .claims{width:100%} .claims td,.claims th{white-space:normal;text-align:left}
+.claims td:nth-child(4),.claims td:nth-child(3){min-width:9rem}
+.claims tbody th{background:#f4f4f4;border-bottom:1px solid #ccc;font-weight:600}
+.badge{display:inline-block;padding:0 .5rem;border-radius:.7rem;font-size:.82rem;white-space:nowrap;border:1px solid}
+.yes .badge{background:#d8f0e8;border-color:#009e73} .no .badge{background:#fbe3d2;border-color:#d55e00;font-weight:600}
+.open .badge{background:#fff4d6;border-color:#e69f00} .never .badge{background:#eee;border-color:#8c8c8c}
+code{font-size:.82rem;overflow-wrap:anywhere} .filter label{margin-right:1rem;white-space:nowrap} nav a{margin-right:1rem}
+.filter{position:sticky;top:0;background:#fff;padding:.4rem 0;border-bottom:1px solid #ccc;z-index:1}
+.wide td{white-space:normal;max-width:30rem}
+@media (max-width:50rem){.claims thead{display:none} .claims tr{display:block;border-bottom:1px solid #ccc;padding:.4rem 0}
+.claims td,.claims tbody th{display:block;border:0;padding:.1rem .2rem} .claims td::before{content:attr(data-name) ": ";color:#666}
+.claims td:nth-child(1)::before,.claims td:nth-child(2)::before{content:""} .never td:nth-child(n+4):nth-child(-n+6){display:none}}
+body{overflow-wrap:anywhere}
+""" + "".join(
+    f"body:has(#show-{kind}:not(:checked)) tr.{kind}{{display:none}}\n" for kind in KINDS.values()
+) + "".join(
+    f"body:has(#show-{kind}:not(:checked)) .claims tbody:not(:has({','.join(f'tr.{other}' for other in KINDS.values() if other != kind)}))"
+    "{display:none}\n"
+    for kind in KINDS.values()
+)  # fmt: skip
+
+
+def page(evidence: Evidence, figures: Path) -> str:
+    """The whole page; pictures are read from the folder `figures`."""
+    boxes = "".join(
+        f"<label title='{html.escape(MEANING[word])}'><input type='checkbox' id='show-{kind}' checked> {word}</label>"
+        for word, kind in KINDS.items()
+    )
+    meanings = "".join(f"<li><b>{word}</b>: {html.escape(MEANING[word])}</li>" for word in VERDICTS)
+    papers = "".join(_paper_html(paper, outcomes, f"paper-{k}") for k, (paper, outcomes) in enumerate(evidence.outcomes.items()))
+    links = "".join(f"<a href='#paper-{k}'>{html.escape(paper)}</a>" for k, paper in enumerate(evidence.outcomes))
+    facts = "".join(f"<tr><td>{html.escape(key)}</td><td>{html.escape(value)}</td></tr>" for key, value in _here().items())
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        f"<title>{html.escape(evidence.title)}</title><style>{STYLE}{_LOOK}</style><h1>{html.escape(evidence.title)}</h1>"
+        f"{_counts(evidence).html()}<ul>{meanings}</ul><p>{html.escape(READING)}</p>"
+        f"<nav>{links}<a href='#units'>Units</a><a href='#experiments'>Experiments</a></nav><div class='filter'>Show: {boxes}</div>"
+        f"{papers}<h2 id='units'>Which units ran</h2>{_coverage(evidence.parts).html()}<div id='experiments'></div>"
+        f"{''.join(_part_html(part, figures) for part in evidence.parts)}"
+        f"<h2>How this page was made</h2><pre>kernelgas report</pre><div class='wide'><table>{facts}</table></div></html>\n"
+    )
+
+
+def _paper_html(paper: str, outcomes: Sequence[Outcome], anchor: str) -> str:
+    """The claims of one paper, table by table."""
+    head = "".join(f"<th>{name}</th>" for name in HEADER)
+    bodies = "".join(
+        f"<tbody><tr><th colspan='{len(HEADER)}'>{html.escape(source)}<p class='note'>{html.escape(differs)}</p></th></tr>"
+        f"{''.join(map(_claim_html, rows))}</tbody>"
+        for source, differs, rows in _tables(outcomes)
+    )
+    table = f"<table class='claims'><thead><tr>{head}</tr></thead>{bodies}</table>"
+    return f"<h2 id='{anchor}'>Claims: {html.escape(paper)}</h2><div class='wide'>{table}</div>"
+
+
+def _claim_html(outcome: Outcome) -> str:
+    verdict, *cells = map(html.escape, _row(outcome))
+    if outcome.finding is None:
+        cells[-1] = f"<code>{cells[-1]}</code>"
+    data = "".join(f"<td data-name='{name}'>{cell}</td>" for name, cell in zip(HEADER[1:], cells, strict=True))
+    return f"<tr class='{KINDS[outcome.verdict]}'><td><span class='badge'>{verdict}</span></td>{data}</tr>"
+
+
+def _part_html(part: Part, figures: Path) -> str:
+    """One experiment: where it comes from, then its own section."""
+    lines = "".join(f"<p class='note'>{html.escape(line)}</p>" for line in _origin(part))
+    settings = html.escape(json.dumps(part.settings, indent=2))
+    named = Section(**vars(part.section) | {"title": f"{part.section.title} ({part.name}, {part.label})"})
+    return section_html(named, figures) + lines + f"<details><summary>Settings</summary><pre>{settings}</pre></details>"
+
+
+def _here() -> dict[str, str]:
+    """When and where the page was made."""
+    return {"date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")} | machine()
+
+
+# ---- Markdown ----------------------------------------------------------------------------------------------------------------------------
+
+
+def markdown(evidence: Evidence) -> str:
+    """The same in Markdown; pictures lie in figures/ beside it."""
+    blocks = [f"# {evidence.title}", _grid(_counts(evidence)), "\n".join(f"* **{word}**: {MEANING[word]}" for word in VERDICTS), READING]
+    for paper, outcomes in evidence.outcomes.items():
+        blocks.append(f"## Claims: {paper}")
+        for source, differs, rows in _tables(outcomes):
+            blocks.append("\n\n".join(filter(None, (f"### {source}", differs, _lines(HEADER, [_marked(row) for row in rows])))))
+    blocks += ["## Which units ran", _grid(_coverage(evidence.parts)), *(block for part in evidence.parts for block in _part_blocks(part))]
+    blocks += ["## How this page was made", _lines(("what", "value"), [list(pair) for pair in _here().items()])]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _marked(outcome: Outcome) -> list[str]:
+    cells = _row(outcome)
+    cells[0] = f"**{cells[0]}**"
+    return [*cells[:-1], f"`{cells[-1]}`"] if outcome.finding is None else cells
+
+
+def _part_blocks(part: Part) -> Iterable[str]:
+    """One experiment in Markdown."""
+    section = part.section
+    yield f"## {section.title} ({part.name}, {part.label})"
+    yield section.text
+    yield "\n".join(f"* {line}" for line in _origin(part))
+    yield from map(_grid, section.tables)
+    if section.verdicts:
+        yield "\n".join(f"* {sentence}" for sentence in section.verdicts)
+    yield from (f"![{caption}](figures/{name})" for name, caption in section.pictures.items())
+
+
+def _grid(table: Table) -> str:
+    """A table in Markdown with its title and notes."""
+    notes = "".join(f"\n\n{note}" for note in table.notes)
+    return f"**{table.title}**\n\n{_lines(table.header, table.rows)}{notes}"
+
+
+def _lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in row)} |" for row in cells)
+
+
+# ---- files -------------------------------------------------------------------------------------------------------------------------------
+
+
+def write(evidence: Evidence, folder: Path) -> Path:
+    """Write index.html, report.md and the pictures; returns the folder."""
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    for part in evidence.parts:
+        for name, figure in part.figures.items():
+            (figures / name).write_bytes(figure_bytes(figure))
+    (folder / "index.html").write_text(page(evidence, figures), encoding="utf-8")
+    (folder / "report.md").write_text(markdown(evidence), encoding="utf-8")
+    return folder
