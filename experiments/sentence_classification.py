@@ -30,80 +30,29 @@ for x = favor, elu, softplus, sigmoid2, softmaxfeat, cos2, porf-softplus. Where 
 from __future__ import annotations
 
 import dataclasses
+import os
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.matching import chosen
-from particles.arrays import count, positive, real
+from experiments.sentence_rows import PARTS, ROWS, Row
+from particles.arrays import count, flag, positive, real
 
 if TYPE_CHECKING:
     import xarray as xr
-    from matplotlib.figure import Figure
 
     from attention.model import ModelConfig, Transformer
     from experiments.data import Dataset
-    from experiments.report import Section
     from experiments.training import Recipe
 
 NAME = "sentence_classification"
-TASKS = {"sst2": "sst2", "qqp": "qqp_subset", "rotten_tomatoes": "rotten_tomatoes", "digits": None}  # name: folder of the files
-MAPS = ("favor", "elu", "softplus", "sigmoid2", "softmaxfeat", "cos2", "porf-softplus")
-ABLATED = ("softmaxfeat", "favor", "softplus")
-
-
-class Row(NamedTuple):
-    """What is different in a row."""
-
-    attention: str
-    particles: str = "fixed"  # a name of `training.PARTICLES`
-    projections: str = "input"
-    recipe: dict[str, Any] = {}  # noqa: RUF012  # fields of `training.Recipe` in the place of the Config's
-    n_features: int | None = None  # None: the Config's
-    width: float = 1.0  # of the first particles, in units of the map's draw
-    noise: float = 0.0  # share of the training labels that are replaced by random other ones
-
-
-_MAIN = {
-    "softmax": Row("softmax", projections="separate"),
-    "favor-WqWk": Row("favor", projections="separate"),
-    "Performer": Row("favor", "redrawn", "separate"),
-    "Linformer": Row("linformer", projections="separate"),
-    **{f"{kind}-{name}": Row(name, particles) for name in MAPS for kind, particles in (("V", "fixed"), ("K", "align"))},
-}
-CONTROLS: dict[str, dict[str, Any]] = {  # of every map, in the place of "K-x: Phase A, then frozen"
-    "shuffled": {"particles": "shuffled"},
-    "unfreeze": {"particles": "align, unfreeze"},
-    "joint": {"particles": "learned"},
-    "half width": {"particles": "fixed", "width": 0.5},
-}
-_PAPER = {"lam": 5e-4, "beta": 50.0, "step_size": 2e-3, "radius": 1.5}  # lambda of W is twice lam
-ABLATIONS: dict[str, dict[str, dict[str, Any]]] = {  # panel: {what is different: how}
-    "repulsion": {f"lam {lam}": {"recipe": {"lam": lam}} for lam in (0.0, 0.1)} | {f"s {s}": {"recipe": {"s": s}} for s in (1.0, 2.0)},
-    "temperature": {"beta 50": {"recipe": {"beta": 50.0}}, "no noise": {"recipe": {"beta": 1e12}}},
-    "length of Phase A": {f"{n} steps": {"recipe": {"n_align": n}} for n in (20, 500)},
-    "the paper's constants": {"paper": {"recipe": _PAPER}},
-    "particles": {f"{n} particles": {"n_features": n} for n in (16, 256)},
-    "label noise": {"noise 0.2": {"noise": 0.2}},
-}
-_WITH_VANILLA = ("particles", "label noise")  # V-x changes too
-
-
-def _ablations() -> dict[str, Row]:
-    rows = {f"K-{name} {what}": _MAIN[f"K-{name}"]._replace(**change) for name in MAPS for what, change in CONTROLS.items()}
-    for name in ABLATED:
-        for panel, changes in ABLATIONS.items():
-            for what, change in changes.items():
-                kinds = ("V", "K") if panel in _WITH_VANILLA else ("K",)
-                rows |= {f"{kind}-{name} {what}": _MAIN[f"{kind}-{name}"]._replace(**change) for kind in kinds}
-    return rows
-
-
-PARTS = {"main": _MAIN, "ablations": _ablations()}
-ROWS = PARTS["main"] | PARTS["ablations"]
+TASKS = {"sst2": 6920, "qqp": 18_864, "rotten_tomatoes": 8530, "digits": 1000}  # training rows, for estimates
+VOCABULARY = 8000  # of the tokeniser, for estimates
+OPERATIONS = 1e10  # a second, on one core
 DIMS = ("task", "row", "seed")
 EXTENT = ("part", "tasks", "rows", "n_seeds", "seed", "data", "checkpoints")
 ARRAYS = {
@@ -123,9 +72,10 @@ class Config:
     rows: tuple[str, ...] = ()  # some of the part's rows; none named: all of them
     n_seeds: int = 5  # seed, seed + 1, ...: initial weights, particles, batches and noise; the data stay the same
     seed: int = 0  # the first seed
-    data: str = ""  # folder with the folders sst2, qqp_subset and rotten_tomatoes
+    data: str = ""  # folder with the folders sst2, qqp_subset and rotten_tomatoes; none given: $KERNELGAS_DATA
     checkpoints: str = ""  # folder for the state of unfinished units; "": none
     max_train: int | None = 7000  # use about so many training rows, class by class; None: all
+    phrases: bool = False  # SST-2: train on the 67,349 phrases instead of the 6,920 sentences
     max_length: int = 64  # tokens of a text that are read
     tokeniser: str = "wordpiece"  # wordpiece, words or bytes
     n_epochs: int = 3  # passes over the training part
@@ -144,6 +94,7 @@ class Config:
     n_features: int = 64  # particles of each head
 
     def __post_init__(self) -> None:
+        flag(self.phrases, "phrases")
         chosen((self.part,), PARTS, "part")
         chosen(self.tasks, TASKS, "tasks")
         if self.rows:
@@ -166,14 +117,15 @@ class Config:
 
 
 _TINY: dict[str, Any] = {"n_epochs": 2, "dim": 16, "heads": 2, "layers": 1, "ff": 16, "n_features": 8, "n_align": 5, "align_sequences": 64}
+_FEW = ("softmax", "Performer", "Linformer", "V-softplus", "K-softplus", "V-favor", "K-favor")
 PRESETS = {
-    "smoke": Config(tasks=("digits",), rows=("softmax", "Performer", "Linformer", "V-softplus", "K-softplus"), n_seeds=2, max_train=120, **_TINY),
+    "smoke": Config(tasks=("digits",), rows=_FEW, n_seeds=2, max_train=120, **_TINY),
     "cpu": Config(),
-    "paper": Config(max_train=None, max_length=128, n_epochs=10, n_warm=1, lr=2e-4, n_features=256),
+    "paper": Config(max_train=None, phrases=True, max_length=128, n_epochs=10, n_warm=1, lr=2e-4, n_features=256),
 }
 REDUCED = {
     "smoke": "scikit-learn's digits, tiny models",
-    "cpu": "3 epochs of 10, at most 7,000 training rows, 64 features of 256 a head, at most 64 tokens of 128, a vocabulary of the data's own",
+    "cpu": "3 epochs of 10, at most 7,000 training rows, 64 features of 256 a head, at most 64 tokens of 128, own vocabulary",
 }
 
 
@@ -221,7 +173,8 @@ def built(config: Config, row: Row, data: Dataset, seed: int) -> Transformer:
     if row.attention == "favor" and row.particles != "redrawn":
         redraw(model, draws.normal, [seed, 3])
     for feature_map in model.feature_maps if row.width != 1 else []:
-        feature_map.load_omega(_narrowed(feature_map.omega.detach(), row.width, feature_map.feature.offset))
+        omega, offset = feature_map.omega.detach(), 0 if feature_map.feature is None else feature_map.feature.offset
+        feature_map.load_omega(_narrowed(omega, row.width, offset))
     return model
 
 
@@ -232,9 +185,7 @@ def _narrowed(omega: Any, width: float, offset: int) -> Any:
     return omega * omega.new_tensor(scale)
 
 
-def _model(
-    config: Config, row: Row, n_classes: int, vocab_size: int | None, input_dim: int | None, max_length: int
-) -> ModelConfig:
+def _model(config: Config, row: Row, n_classes: int, vocab_size: int | None, input_dim: int | None, max_length: int) -> ModelConfig:
     from attention.model import ModelConfig
 
     n_features = -(-max_length // 4) if row.attention == "linformer" else row.n_features or config.n_features
@@ -266,7 +217,74 @@ def _data(config: Config, task: str) -> Dataset:
     """One task's data, the same for every seed."""
     from experiments.data import load
 
-    folder = TASKS[task]
-    if folder is None:
+    if task == "digits":
         return load(task, max_train=config.max_train)
-    return load(folder, config.data or None, tokeniser=config.tokeniser, max_length=config.max_length, max_train=config.max_train)
+    name, folder = "sst2_phrases" if task == "sst2" and config.phrases else task, config.data or os.environ.get("KERNELGAS_DATA")
+    return load(name, folder, tokeniser=config.tokeniser, max_length=config.max_length, max_train=config.max_train)
+
+
+def run(config: Config, **how: Any) -> xr.Dataset:
+    """Train and score every unit of `units`.
+
+    Returns
+    -------
+    Dataset over (task, row, seed) of what `measure` returns, NaN where a unit is missing; correct has the dimension example, reliability
+    bin and column, the curves epoch. `how`: see `experiments.sweep.over`.
+    """
+    from experiments import sweep
+
+    return sweep.run(NAME, config, **how)
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of one unit on one core, from the operations of training and of Phase A."""
+    from attention.counts import counts
+
+    row, n_train = ROWS[unit["row"]], _training_rows(config, unit["task"])
+    model = _model(config, row, 2, VOCABULARY, None, config.max_length)
+    one = counts(model, max(1, config.max_length // 2))["total"]
+    operations = one.flops * n_train * (3 * config.n_epochs + 1)
+    if row.particles in ("align", "align, unfreeze", "shuffled"):
+        n_steps = row.recipe.get("n_align", config.n_align)
+        operations += 30 * config.layers * n_steps * model.n_features * config.align_sequences * config.dim
+    activations = 4 * config.batch_size * config.max_length * config.layers * (12 * config.dim + 4 * config.heads * model.n_features)
+    return 2 + operations / OPERATIONS, 4e8 + 16.0 * one.parameters + 4.0 * activations + 8.0 * n_train * config.max_length
+
+
+def _training_rows(config: Config, task: str) -> int:
+    n = 67_349 if task == "sst2" and config.phrases else TASKS[task]
+    return min(n, config.max_train or n)
+
+
+def rehearse(config: Config, *, n_steps: int = 3) -> str:
+    """A few steps of softmax and of a kernel at the configured sizes on random tokens: seconds a step, memory, the projected time."""
+    import resource
+
+    from attention.finetune import finetune
+    from attention.model import Transformer
+
+    found, batches = {}, _stand_in(config, n_steps)
+    for name in ("softmax", "K-softplus"):
+        model = Transformer(_model(config, ROWS[name], 2, VOCABULARY, None, config.max_length))
+        found[name] = float(finetune(model, batches, n_epochs=2, rng=0).seconds[1]) / n_steps  # the second pass has no warm-up
+    steps = sum(_training_rows(config, task) * config.n_epochs / config.batch_size for task in config.tasks)
+    hours = steps * config.n_seeds * len(config.rows or PARTS[config.part]) * sum(found.values()) / len(found) / 3600
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    said = ", ".join(f"{name} {seconds:.2f} s a step" for name, seconds in found.items())
+    return f"random tokens, {config.batch_size} x {config.max_length}: {said}, {memory:.1f} GiB; all units would take {hours:.0f} h here"
+
+
+def _stand_in(config: Config, n_batches: int) -> list[dict[str, Any]]:
+    """Random tokens and labels of the configured shape."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    shape = (config.batch_size, config.max_length)
+    return [
+        {
+            "tokens": torch.randint(2, VOCABULARY, shape, generator=generator),
+            "key_mask": torch.ones(shape, dtype=torch.bool),
+            "labels": torch.randint(2, shape[:1], generator=generator),
+        }
+        for _ in range(n_batches)
+    ]

@@ -1,0 +1,59 @@
+"""The rows of `sentence_classification`: eighteen of the Coulomb paper's table, and variations of K-x named after what is different."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+MAPS = ("favor", "elu", "softplus", "sigmoid2", "softmaxfeat", "cos2", "porf-softplus")
+ABLATED = ("softmaxfeat", "favor", "softplus")
+
+
+class Row(NamedTuple):
+    """What is different in a row."""
+
+    attention: str
+    particles: str = "fixed"  # a name of `training.PARTICLES`
+    projections: str = "input"
+    recipe: dict[str, Any] = {}  # noqa: RUF012  # fields of `training.Recipe` in the place of the Config's
+    n_features: int | None = None  # None: the Config's
+    width: float = 1.0  # of the first particles, in units of the map's draw
+    noise: float = 0.0  # share of the training labels that are replaced by random other ones
+
+
+_MAIN = {
+    "softmax": Row("softmax", projections="separate"),
+    "favor-WqWk": Row("favor", projections="separate"),
+    "Performer": Row("favor", "redrawn", "separate"),
+    "Linformer": Row("linformer", projections="separate"),
+    **{f"{kind}-{name}": Row(name, particles) for name in MAPS for kind, particles in (("V", "fixed"), ("K", "align"))},
+}
+CONTROLS: dict[str, dict[str, Any]] = {  # of every map, in the place of "K-x: Phase A, then frozen"
+    "shuffled": {"particles": "shuffled"},
+    "unfreeze": {"particles": "align, unfreeze"},
+    "joint": {"particles": "learned"},
+    "half width": {"particles": "fixed", "width": 0.5},
+}
+_PAPER = {"lam": 5e-4, "beta": 50.0, "step_size": 2e-3, "radius": 1.5}  # lambda of W is twice lam
+ABLATIONS: dict[str, dict[str, dict[str, Any]]] = {  # panel: {what is different: how}
+    "repulsion": {f"lam {lam}": {"recipe": {"lam": lam}} for lam in (0.0, 0.1)} | {f"s {s}": {"recipe": {"s": s}} for s in (1.0, 2.0)},
+    "temperature": {"beta 50": {"recipe": {"beta": 50.0}}, "no noise": {"recipe": {"beta": 1e12}}},
+    "length of Phase A": {f"{n} steps": {"recipe": {"n_align": n}} for n in (20, 500)},
+    "the paper's constants": {"paper": {"recipe": _PAPER}},
+    "particles": {f"{n} particles": {"n_features": n} for n in (16, 256)},
+    "label noise": {"noise 0.2": {"noise": 0.2}},
+}
+_WITH_VANILLA = ("particles", "label noise")  # V-x changes too
+
+
+def _ablations() -> dict[str, Row]:
+    rows = {f"K-{name} {what}": _MAIN[f"K-{name}"]._replace(**change) for name in MAPS for what, change in CONTROLS.items()}
+    for name in ABLATED:
+        for panel, changes in ABLATIONS.items():
+            for what, change in changes.items():
+                kinds = ("V", "K") if panel in _WITH_VANILLA else ("K",)
+                rows |= {f"{kind}-{name} {what}": _MAIN[f"{kind}-{name}"]._replace(**change) for kind in kinds}
+    return rows
+
+
+PARTS = {"main": _MAIN, "ablations": _ablations()}
+ROWS = PARTS["main"] | PARTS["ablations"]
