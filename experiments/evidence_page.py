@@ -140,7 +140,7 @@ code{font-size:.82rem;overflow-wrap:anywhere} .filter label{margin-right:1rem;wh
 @media (max-width:50rem){.claims thead{display:none} .claims tr{display:block;border-bottom:1px solid #ccc;padding:.4rem 0}
 .claims td,.claims tbody th{display:block;border:0;padding:.1rem .2rem} .claims td::before{content:attr(data-name) ": ";color:#666}
 .claims td:nth-child(1)::before,.claims td:nth-child(2)::before{content:""} .never td:nth-child(n+4):nth-child(-n+6){display:none}}
-body{overflow-wrap:anywhere}
+body{overflow-wrap:break-word} .claims td:nth-child(5),.claims td:nth-child(6){white-space:nowrap} th .note{font-weight:400}
 """ + "".join(
     f"body:has(#show-{kind}:not(:checked)) tr.{kind}{{display:none}}\n" for kind in KINDS.values()
 ) + "".join(
@@ -175,12 +175,15 @@ def _paper_html(paper: str, outcomes: Sequence[Outcome], anchor: str) -> str:
     """The claims of one paper, table by table."""
     head = "".join(f"<th>{name}</th>" for name in HEADER)
     bodies = "".join(
-        f"<tbody><tr><th colspan='{len(HEADER)}'>{html.escape(source)}<p class='note'>{html.escape(differs)}</p></th></tr>"
-        f"{''.join(map(_claim_html, rows))}</tbody>"
+        f"<tbody><tr><th colspan='{len(HEADER)}'>{html.escape(source)}{_note(differs)}</th></tr>{''.join(map(_claim_html, rows))}</tbody>"
         for source, differs, rows in _tables(outcomes)
     )
     table = f"<table class='claims'><thead><tr>{head}</tr></thead>{bodies}</table>"
     return f"<h2 id='{anchor}'>Claims: {html.escape(paper)}</h2><div class='wide'>{table}</div>"
+
+
+def _note(text: str) -> str:
+    return f"<p class='note'>{html.escape(text)}</p>" if text else ""
 
 
 def _claim_html(outcome: Outcome) -> str:
@@ -193,7 +196,7 @@ def _claim_html(outcome: Outcome) -> str:
 
 def _part_html(part: Part, figures: Path) -> str:
     """One experiment: where it comes from, then its own section."""
-    lines = "".join(f"<p class='note'>{html.escape(line)}</p>" for line in _origin(part))
+    lines = "".join(map(_note, _origin(part)))
     settings = html.escape(json.dumps(part.settings, indent=2))
     named = Section(**vars(part.section) | {"title": f"{part.section.title} ({part.name}, {part.label})"})
     return section_html(named, figures) + lines + f"<details><summary>Settings</summary><pre>{settings}</pre></details>"

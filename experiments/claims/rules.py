@@ -215,7 +215,7 @@ def _by_stratum(ds: xr.Dataset, score: str, place: Place, examples: bool) -> np.
 def _at(ds: xr.Dataset, score: str, place: Place) -> xr.DataArray | None:
     """A score at a place, without the coordinates of single values; None where something of it is missing.
 
-    A list selects several values, a slice all values from its start to its stop.
+    A list selects several values, a slice all values from its start to its stop. Repeats of a measurement count as seeds.
     """
     if score not in ds or not set(place) <= set(ds[score].dims):
         return None
@@ -228,6 +228,7 @@ def _at(ds: xr.Dataset, score: str, place: Place) -> xr.DataArray | None:
             return None
         at[dim] = [known.index(one) for one in wanted]
     values = ds[score].isel({dim: found if isinstance(place[dim], (list, slice)) else found[0] for dim, found in at.items()})
+    values = values.rename(repeat="seed") if "repeat" in values.dims else values
     return values if bool(values.notnull().any()) else None
 
 
