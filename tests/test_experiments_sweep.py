@@ -1,0 +1,219 @@
+"""Sweeps: the same bits however they are run, failures named, a worker's death survived; the commands run and sweep."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import xarray as xr
+
+from experiments import cli, gas, launch, sweep
+from tests import planted_experiment as planted
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    """Workers find the planted experiment."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent))
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """The commands find it too."""
+    monkeypatch.setitem(cli.EXPERIMENTS, "planted", "planted")
+    monkeypatch.setattr(cli, "experiment", lambda name: planted)
+    monkeypatch.setattr(launch.sections, "section", lambda name, ds: f"table of {name}")
+    monkeypatch.setattr(launch.sections, "draw", lambda *_: None)
+
+
+def test_a_unit_that_fails_is_tried_again_named_and_left_out(capsys, monkeypatch):
+    calls, measure = [], planted.measure
+    monkeypatch.setattr(planted, "measure", lambda config, unit: calls.append(unit["row"]) or measure(config, unit))
+    ds = sweep.run(planted, planted.Config(rows=("a", "bad"), n_seeds=1), retries=2)
+    assert calls == ["a", "bad", "bad", "bad"]
+    assert json.loads(ds.attrs["failed"]) == {'{"row": "bad", "seed": 0}': "ArithmeticError: planted"}
+    assert ds["accuracy"].isnull().values.tolist() == [[False], [True]]
+    assert "failed: ArithmeticError: planted" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="no unit of planted_experiment could be measured; the first error: ArithmeticError"):
+        sweep.run(planted, planted.Config(rows=("bad",)), retries=0)
+
+
+def test_a_unit_does_not_depend_on_how_many_threads_there_are():
+    import torch
+
+    before = torch.get_num_threads()
+    seen = []
+    planted_measure, planted.measure = planted.measure, lambda config, unit: seen.append(torch.get_num_threads()) or {"accuracy": 1.0}
+    try:
+        sweep.run(planted, planted.Config(rows=("a",), n_seeds=1))
+    finally:
+        planted.measure = planted_measure
+    assert seen == [1]
+    assert torch.get_num_threads() == before
+
+
+def test_what_is_not_there_is_said_before_any_work(monkeypatch):
+    def prepare(config):
+        raise FileNotFoundError("place the file")
+
+    monkeypatch.setattr(planted, "prepare", prepare, raising=False)
+    monkeypatch.setattr(planted, "measure", lambda *_: pytest.fail("measured"))
+    with pytest.raises(FileNotFoundError, match="place the file"):
+        sweep.run(planted, planted.Config())
+
+
+@pytest.mark.parametrize("wrong", [{"workers": -1}, {"retries": -1}])
+def test_wrong_numbers_are_named(wrong):
+    with pytest.raises(ValueError, match="workers and retries must be at least 0"):
+        sweep.run(planted, planted.Config(), **wrong)
+
+
+def test_tasks_on_a_scheduler_equal_the_serial_result():
+    distributed = pytest.importorskip("distributed")
+    config = planted.Config(rows=("a", "bad"), n_seeds=2)
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as local:
+        swept = sweep.run(planted, config, scheduler=local.scheduler_address, retries=1)
+    serial = sweep.run(planted, config, retries=0)
+    assert swept.drop_attrs().identical(serial.drop_attrs())
+    assert len(json.loads(swept.attrs["failed"])) == 2
+
+
+@pytest.mark.slow
+def test_forty_tasks_survive_the_death_of_a_worker_bit_for_bit(tmp_path, importable):
+    trap = tmp_path / "died"
+    config = planted.Config(trap=str(trap))
+    assert len(list(planted.units(config))) == 40
+    swept = sweep.run(planted, config, results=str(tmp_path / "units"), workers=2)
+    assert trap.exists()
+    assert json.loads(swept.attrs["failed"]) == {}
+    assert swept.drop_attrs().identical(sweep.run(planted, config).drop_attrs())
+    assert sweep.run(planted, config, results=str(tmp_path / "units")).drop_attrs().identical(swept.drop_attrs())
+
+
+@pytest.mark.slow
+def test_a_scheduler_started_apart_serves_the_same_sweep(tmp_path, importable):
+    file = tmp_path / "scheduler.json"
+    dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--nworkers", "2", "--no-dashboard"]
+    processes = [subprocess.Popen([*start, "--scheduler-file", str(file)], stderr=subprocess.DEVNULL) for start in (dask, worker)]
+    try:
+        for _ in range(300):
+            if file.exists() and file.read_text().strip().endswith("}"):
+                break
+            time.sleep(0.1)
+        config = planted.Config()
+        swept = sweep.run(planted, config, scheduler=json.loads(file.read_text())["address"])
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait(30)
+    assert swept.drop_attrs().identical(sweep.run(planted, config).drop_attrs())
+
+
+# ---- whole runs --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_whole_run_is_kept_by_all_of_its_settings(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(gas, "run", lambda config: calls.append(config) or xr.Dataset({"value": config.beta}, attrs={"config": "{}"}))
+    configs = {str(beta): gas.Config(beta=beta) for beta in (1.0, 2.0)}
+    first = sweep.over("gas", configs, results=str(tmp_path))
+    assert {label: float(ds["value"]) for label, ds in first.items()} == {"1.0": 1.0, "2.0": 2.0}
+    second = sweep.over("gas", configs, results=str(tmp_path))
+    assert len(calls) == 2
+    assert float(second["2.0"]["value"]) == 2.0
+    assert len(list(tmp_path.glob("gas-*.zarr"))) == 2
+
+
+# ---- commands ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_run_keeps_units_and_goes_on_from_them(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "b"]) == 0
+    assert "table of planted" in capsys.readouterr().out
+    monkeypatch.setattr(planted, "measure", lambda *_: pytest.fail("measured again"))
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "b"]) == 0
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "--n-seeds", "3", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "Plan of planted_experiment" in said
+    assert next(line for line in said.splitlines() if line.startswith("a ")).split()[:3] == ["a", "3", "2"]
+    assert "to do: " in said
+
+
+def test_a_failed_unit_makes_the_exit_code_1(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "bad", "--retries", "0"]) == 1
+    assert "2 of 4 units are finished" in capsys.readouterr().out
+
+
+def test_several_values_of_an_option_are_run_side_by_side(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["sweep", "planted", "--preset", "smoke", "--workers", "0", "--over", "lam=0,0.5", "--over", "rows=a,a b"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"#### lam={lam} rows={rows}" in said for lam in ("0", "0.5") for rows in ("a", "a b"))
+    assert "All settings" in said
+    assert len(list(Path("results/units").iterdir())) == 2  # rows are no setting
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep", "planted", "--over", "lam"], "--over must look like OPTION=A,B, got 'lam'"),
+        (["sweep", "planted", "--over", "lam=1,"], "--over must look like OPTION=A,B"),
+        (["run", "planted", "--lam", "-1"], "lam must be at least 0, got -1"),
+        (["sweep"], "sweep needs the name of an experiment"),
+    ],
+)
+def test_bad_options_stop_before_any_work(arguments, message, capsys, monkeypatch, known):
+    monkeypatch.setattr(planted, "measure", lambda *_: pytest.fail("measured"))
+    code = 0
+    try:
+        code = cli.main(arguments)
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2
+    shown = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert message in shown
+
+
+@pytest.mark.parametrize("option", [["--preset", "huge"], ["--no-such-option", "1"], ["--worker", "2"]])
+def test_unknown_options_are_refused(option, capsys, known):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["run", "planted", *option])
+    assert stopped.value.code == 2
+
+
+def test_the_papers_sizes_without_data_are_a_rehearsal_that_writes_nothing(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KERNELGAS_DATA", raising=False)
+    assert cli.main(["run", "planted", "--preset", "paper", "--lam", "0.7"]) == 0
+    assert "stand-in data, no result is written (give --data for a real run): lam = 0.7" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_shows_the_options_of_the_run_and_of_the_experiment(capsys, known):
+    with pytest.raises(SystemExit):
+        cli.main(["sweep", "planted", "--help"])
+    said = capsys.readouterr().out
+    assert all(option in said for option in ("--preset", "--dry-run", "--scheduler", "--over", "--results", "--lam"))
+    with pytest.raises(SystemExit):
+        cli.main(["run", "planted", "--help"])
+    said = capsys.readouterr().out
+    assert "torchrun" in said
+    assert "--scheduler" not in said
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+
+    def interrupted(config, unit):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planted, "measure", interrupted)
+    assert cli.main(["run", "planted", "--preset", "smoke"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
