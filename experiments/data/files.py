@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.data.tasks import TASKS, Task
+from experiments.data.tasks import STREAMS, TASKS, Task
 
 WANTED = (
     "a text folder needs *.tsv or *.tsv.gz files with the columns label and sentence (or text); "
     "a pixel folder one .npz with x_train, y_train, x_test, y_test"
 )
 ENDS = (".tsv", ".tsv.gz", ".npz")
+KNOWN = {**STREAMS, **TASKS}
 
 
 def named(name: str | None, folder: str | Path | None) -> str:
@@ -20,9 +21,9 @@ def named(name: str | None, folder: str | Path | None) -> str:
 
 def wanted(name: str) -> str:
     """What to place, where, and where it comes from, in words."""
-    if name not in TASKS:
+    task = KNOWN.get(name)
+    if task is None:
         return WANTED
-    task = TASKS[name]
     hub = f"; or hub=True reads {task.hub.id} from the Hugging Face hub" if task.hub else ""
     return f"{name} needs {task.layout}, from {task.origin}{hub}; in general {WANTED}"
 
@@ -34,7 +35,7 @@ def data_files(name: str, folder: Path, ends: tuple[str, ...] = ENDS) -> list[Pa
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"data folder {str(folder)!r} does not exist; {wanted(name)}")
-    task = TASKS.get(name, Task())
+    task = KNOWN.get(name, Task())
     for place in (folder / name, *(folder / other for other in task.folders), folder):
         files = sorted(path for path in place.glob("*") if path.name.endswith(ends))
         if task.files:
@@ -44,6 +45,24 @@ def data_files(name: str, folder: Path, ends: tuple[str, ...] = ENDS) -> list[Pa
     inner = sorted(path.name for path in folder.iterdir() if path.is_dir())
     hint = f"; folders inside it: {', '.join(inner)}" if inner else ""
     raise FileNotFoundError(f"no data files for {name!r} in {str(folder)!r}{hint}; {wanted(name)}")
+
+
+def found(
+    name: str, folder: str | Path | None, hub: bool, built_in: tuple[str, ...] = (), ends: tuple[str, ...] = ENDS
+) -> tuple[tuple[Path, int, int], ...] | None:
+    """``data_files``, each with the time and size that change when it does; None: to be read from the hub; (): built in."""
+    if folder is not None:
+        try:
+            return tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in data_files(name, Path(folder), ends))
+        except FileNotFoundError:
+            if not hub:
+                raise
+    if hub:
+        return None
+    if name not in built_in:
+        known = f" (only {', '.join(built_in)} are built in)" if built_in else ""
+        raise FileNotFoundError(f"data set {name!r} needs a folder{known}: {wanted(name)}")
+    return ()
 
 
 def stem(path: Path) -> str:

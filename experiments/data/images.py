@@ -112,7 +112,7 @@ def _grey_levels(name: str, part: Part) -> Split:
 
 def _patch_splits(parts: Mapping[str, Part], side: int) -> dict[str, Split]:
     """Patches of pixels scaled to mean 0 and variance 1, pixel by pixel, with the statistics of the training part."""
-    mean, scale = parts["train"].items.mean(0), parts["train"].items.std(0)  # type: ignore[attr-defined]
+    mean, scale = parts["train"].items.mean(0), parts["train"].items.std(0)
     scale = np.where(scale > 0, scale, 1.0).astype(np.float32)  # a pixel that never changes stays 0
 
     def split(part: Part) -> Split:

@@ -15,10 +15,10 @@ PARTS = ("train", "validation", "test")
 
 
 class Part(NamedTuple):
-    """Rows of one part: texts, tuples of texts or an array of images, and their labels."""
+    """Rows of one part: a list of tuples of one or two texts, or an array of images (row, height, width); and their labels."""
 
-    items: Sequence[Any]
-    labels: Sequence[Any]
+    items: Any
+    labels: Any
 
     def take(self, rows: np.ndarray) -> Part:
         """The given rows."""

@@ -10,7 +10,7 @@ import gzip
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.data.files import WANTED, stem
@@ -60,7 +60,7 @@ def _parts(name: str, files: Sequence[Path]) -> tuple[list[Path], dict[str, Part
     raise ValueError(f"cannot tell the parts of {name!r} from {found}: name them train.tsv and test.tsv, or train.tsv.gz and test.tsv.gz")
 
 
-def _choose_files(files: Sequence[Path], given: dict[str, str]) -> dict[str, Path]:
+def _choose_files(files: Sequence[Path], given: Mapping[str, str]) -> dict[str, Path]:
     """Files that the task gives, else those whose names end in train, dev or test and share a prefix.
 
     Of several prefixes the one with the most parts that has train and another one.
@@ -77,7 +77,7 @@ def _choose_files(files: Sequence[Path], given: dict[str, str]) -> dict[str, Pat
 
 
 def _read(path: Path, split_column: bool = False) -> tuple[dict[str, Part], bool]:
-    """One table -> {part: rows} and whether labels are scores; the part is WHOLE without a ``split`` column (or when it isn't asked for)."""
+    """One table -> {part: rows}, and whether labels are scores; the part is WHOLE unless a ``split`` column is asked for and there."""
     rows = read_table(path)
     label, columns = _columns(path, set(rows[0]))
     split_column = split_column and "split" in rows[0]
@@ -88,8 +88,8 @@ def _read(path: Path, split_column: bool = False) -> tuple[dict[str, Part], bool
         if split_column and row["split"] not in PART_NAMES:
             raise ValueError(f"{str(path)!r} line {line}: split must be one of {sorted(PART_NAMES)}, got {row['split']!r}")
         texts, labels = parts.setdefault(PART_NAMES[row["split"]] if split_column else WHOLE, Part([], []))
-        texts.append(tuple(row[column] for column in columns))  # type: ignore[attr-defined]
-        labels.append(_score(path, line, row[label]) if label == SCORE else row[label].strip())  # type: ignore[attr-defined]
+        texts.append(tuple(row[column] for column in columns))
+        labels.append(_score(path, line, row[label]) if label == SCORE else row[label].strip())
     if label != SCORE:
         _check_labels(path, Counter(value for part in parts.values() for value in part.labels))
     return parts, label == SCORE

@@ -54,7 +54,7 @@ TASKS: dict[str, Task] = {
     "sst2_phrases": Task(  # the training part of GLUE: every phrase of the trees
         folders=("sst2",),
         files={"phrases_train": "train", "glue_dev": "validation", "sentences_test": "test"},
-        layout="sst2/phrases_train.tsv.gz, sst2/glue_dev.tsv.gz and sst2/sentences_test.tsv.gz with the columns label and phrase or sentence",
+        layout="sst2/{phrases_train,glue_dev,sentences_test}.tsv.gz with the columns label and phrase or sentence",
         origin=f"{BENCHMARK} and {TREEBANK}",
         hub=Hub(GLUE, "sst2", DEV, ("sentence",)),
     ),
@@ -133,4 +133,27 @@ TASKS: dict[str, Task] = {
         origin="https://www.cs.toronto.edu/~kriz/cifar.html",
         hub=Hub("uoft-cs/cifar10", None, TWO, ("img",)),
     ),
+}
+
+WIKITEXT = "https://blog.salesforceairesearch.com/the-wikitext-long-term-dependency-language-modeling-dataset/"
+
+STREAMS: dict[str, Task] = {  # running text, of `load_stream`; imdb is one too
+    "wikitext-103": Task(
+        folders=("wikitext-103-v1", "wikitext103"),
+        layout="wikitext-103/wiki.{train,valid,test}.tokens",
+        origin=WIKITEXT,
+        hub=Hub("Salesforce/wikitext", "wikitext-103-v1", THREE, ("text",)),
+    ),
+    "wikitext-2": Task(
+        folders=("wikitext-2-v1", "wikitext2"),
+        layout="wikitext-2/wiki.{train,valid,test}.tokens",
+        origin=WIKITEXT,
+        hub=Hub("Salesforce/wikitext", "wikitext-2-v1", THREE, ("text",)),
+    ),
+    "wikitext2_heldout": Task(
+        layout="wikitext2_heldout/{valid,test}.txt.gz",
+        origin=WIKITEXT,
+        hub=Hub("Salesforce/wikitext", "wikitext-2-v1", {"validation": "validation", "test": "test"}, ("text",)),
+    ),
+    "tinyshakespeare": Task(layout="tinyshakespeare/input.txt.gz", origin="https://github.com/karpathy/char-rnn"),
 }

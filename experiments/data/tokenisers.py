@@ -133,7 +133,7 @@ def joined(tokeniser: Tokeniser, texts: Sequence[tuple[str, ...]], max_length: i
     columns = [tokeniser.numbers(column, max_length) for column in zip(*texts)]
     tokens = np.full((len(texts), max_length), PAD, np.int64)
     for row, parts in zip(tokens, zip(*columns), strict=True):
-        numbers = parts[0] if len(parts) == 1 else pair(*parts, tokeniser.separator, max_length)
+        numbers = parts[0] if len(parts) == 1 else pair(parts[0], parts[1], tokeniser.separator, max_length)
         numbers = numbers or [UNKNOWN]
         row[: len(numbers)] = numbers
     return tokens

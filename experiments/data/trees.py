@@ -28,7 +28,7 @@ def draw_tree(rng, tokens, min_length, max_length, max_depth, max_args, tries):
 @njit(cache=True)
 @typing.no_type_check
 def _attempt(rng, tokens, max_length, max_depth, max_args, operators, members, found):
-    """(length, value) of a new tree in ``tokens``; (0, 0) as soon as it is too long. A single digit is never kept, so the root is a list."""
+    """(length, value) of a new tree in ``tokens``; (0, 0) as soon as it is too long. The root is a list: a lone digit is never kept."""
     length, level = 0, 0  # level: lists that are open
     while length < max_length:
         if level == 0 or (level + 1 < max_depth and rng.random() < LIST):
