@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 import typing
 from collections.abc import Callable, Mapping
 
 import numpy as np
 from numba import njit
+
+from experiments.resources import added_memory
+
+__all__ = ["added_memory", "best_times", "peak_call"]
 
 Calls = Mapping[str, Callable[[], object]]
 TURN = 0.01
@@ -53,22 +56,3 @@ def peak_call(dtype: type) -> tuple[Callable[[], object], float]:
     """A loop of fused multiply-adds on one core, to be timed beside the methods, and its GFLOP."""
     values: np.ndarray = np.zeros(512, dtype)
     return lambda: _multiply_adds(values, dtype(0.999), dtype(1e-3), PEAK_REPEATS), 2e-9 * 16 * values.size * PEAK_REPEATS
-
-
-def added_memory(call: Callable[[], object]) -> float | None:
-    """MiB that one call adds at most to this process; None where the system cannot say (other than Linux)."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)  # what the allocator keeps for later would hide an allocation
-        with open("/proc/self/clear_refs", "w", encoding="ascii") as reset:
-            reset.write("5")  # the highest mark falls to the present size
-        before = _kept_kib()["VmRSS"]
-        call()
-        return max(0.0, (_kept_kib()["VmHWM"] - before) / 1024)
-    except (OSError, AttributeError):
-        return None
-
-
-def _kept_kib() -> dict[str, int]:
-    """VmRSS and VmHWM, the resident memory now and at most, of this process (Linux)."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        return {line.split(":")[0]: int(line.split()[1]) for line in status if line.startswith(("VmRSS", "VmHWM"))}
