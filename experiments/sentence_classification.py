@@ -44,9 +44,11 @@ from particles.arrays import count, flag, positive, real
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.figure import Figure
 
     from attention.model import ModelConfig, Transformer
     from experiments.data import Dataset
+    from experiments.report import Section
     from experiments.training import Recipe
 
 NAME = "sentence_classification"
@@ -288,3 +290,17 @@ def _stand_in(config: Config, n_batches: int) -> list[dict[str, Any]]:
         }
         for _ in range(n_batches)
     ]
+
+
+def section(ds: xr.Dataset) -> Section:
+    """Tables and conclusions."""
+    from experiments import sentence_tables
+
+    return sentence_tables.section(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """Pictures by file name."""
+    from experiments.plots import sentences
+
+    return sentences.figures(ds)

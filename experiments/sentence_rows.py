@@ -42,7 +42,7 @@ ABLATIONS: dict[str, dict[str, dict[str, Any]]] = {  # panel: {what is different
     "particles": {f"{n} particles": {"n_features": n} for n in (16, 256)},
     "label noise": {"noise 0.2": {"noise": 0.2}},
 }
-_WITH_VANILLA = ("particles", "label noise")  # V-x changes too
+WITH_VANILLA = ("particles", "label noise")  # V-x changes too
 
 
 def _ablations() -> dict[str, Row]:
@@ -50,7 +50,7 @@ def _ablations() -> dict[str, Row]:
     for name in ABLATED:
         for panel, changes in ABLATIONS.items():
             for what, change in changes.items():
-                kinds = ("V", "K") if panel in _WITH_VANILLA else ("K",)
+                kinds = ("V", "K") if panel in WITH_VANILLA else ("K",)
                 rows |= {f"{kind}-{name} {what}": _MAIN[f"{kind}-{name}"]._replace(**change) for kind in kinds}
     return rows
 

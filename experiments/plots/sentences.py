@@ -1,0 +1,126 @@
+"""Pictures of `sentence_classification`: every row, what Phase A adds, reliability, ablations."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import metrics, sentence_tables
+from experiments.plots.calibration import plot_reliability_tables
+from experiments.plots.comparisons import plot_differences
+from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, RED, finish, panels_of
+from experiments.sentence_rows import ABLATED, ABLATIONS
+from experiments.sentence_tables import TITLES, has, main_rows
+
+RELIABLE = ("softmax", "Performer", "V-softmaxfeat", "K-softmaxfeat", "V-softplus", "K-softplus")
+_COLOURS = dict(zip(ABLATED, (BLUE, RED, GREEN), strict=True))
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """The pictures that `sentence_tables.pictures` names."""
+    make = {
+        "sentence_accuracy.png": figure_accuracy,
+        "sentence_differences.png": figure_differences,
+        "sentence_reliability.png": figure_reliability,
+        "sentence_ablations.png": figure_ablations,
+    }
+    return {name: make[name](ds) for name in sentence_tables.pictures(ds)}
+
+
+def figure_accuracy(ds: xr.Dataset) -> Figure:
+    """A panel a task, a line a row: seeds and the mean with its interval."""
+    names, rows = sentence_tables.tasks(ds), main_rows(ds)
+    figure, panels = panels_of(len(names), 1.6 + 3.4 * len(names), 1.2 + 0.27 * len(rows))
+    for axes, task in zip(panels, names, strict=True):
+        for place, row in enumerate(rows):
+            _row(axes, place, 100 * ds.accuracy.sel(task=task, row=row).values, BLACK if row[:2] not in ("V-", "K-") else _kind(row))
+        axes.set_yticks(range(len(rows)), rows if axes is panels[0] else [""] * len(rows))
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.grid(axis="x", color="#e5e5e5")
+        finish(axes, TITLES[task], "accuracy [%]", "")
+    return figure
+
+
+def figure_differences(ds: xr.Dataset) -> Figure:
+    """A forest a task: K-x - V-x."""
+    names, pairs = sentence_tables.tasks(ds), sentence_tables.learned_pairs(ds)
+    found = sentence_tables.differences(ds, pairs)
+    figure, panels = panels_of(len(names), 2.0 + 4.4 * len(names), 1.3 + 0.32 * len(pairs))
+    for axes, task in zip(panels, names, strict=True):
+        one = found.isel(pair=found.task.values == task)
+        one = one.assign_coords(pair=[str(first).removeprefix("K-") for first in one["first"].values])
+        plot_differences(one, ax=axes, title=f"{TITLES[task]}: learned - vanilla")
+    return figure
+
+
+def figure_reliability(ds: xr.Dataset) -> Figure:
+    """A panel a task: some rows."""
+    names, rows = sentence_tables.tasks(ds), [row for row in RELIABLE if has(ds, row)]
+    figure, panels = panels_of(len(names), 0.6 + 4.0 * len(names), 4.2)
+    for axes, task in zip(panels, names, strict=True):
+        plot_reliability_tables(ds.reliability.sel(task=task, row=rows), along="row", ax=axes)
+        axes.set_title(TITLES[task], fontsize=11, loc="left")
+    return figure
+
+
+def figure_ablations(ds: xr.Dataset) -> Figure:
+    """A panel a variation and a colour a map: accuracy on the task where most variations ran; bands are K-x."""
+    counted = ds.accuracy.sel(row=sentence_tables.varied(ds)).notnull().sum(("row", "seed"))
+    task = str(ds.task.values[int(counted.argmax())])
+    one = ds.accuracy.sel(task=task)
+    ran = {panel: changes for panel, changes in ABLATIONS.items() if any(_rows(one, what, "K") for what in changes)}
+    figure, panels = panels_of(len(ran), 12, 6.4, n_rows=2)
+    for axes, (panel, changes) in zip(panels, ran.items(), strict=True):
+        _panel(axes, one, list(changes))
+        finish(axes, panel, "", "accuracy [%]" if axes in (panels[0], panels[-(-len(ran) // 2)]) else "")
+    panels[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(TITLES[task], fontsize=11, x=0.01, ha="left")
+    return figure
+
+
+def _panel(axes: Axes, accuracy: xr.DataArray, changes: list[str]) -> None:
+    """One panel of the ablations: K-x filled, V-x open where it changes too."""
+    for shift, (name, colour) in zip((-0.2, 0.0, 0.2), _COLOURS.items(), strict=True):
+        if f"K-{name}" in accuracy.row.values:
+            mean, low, high = _interval(100 * accuracy.sel(row=f"K-{name}").values)
+            axes.axhline(mean, color=colour, linewidth=1, alpha=0.7)
+            axes.axhspan(low, high, color=colour, alpha=0.08, linewidth=0)
+        for place, what in enumerate(changes):
+            for kind, nudge in (("K", 0.0), ("V", 0.08)):
+                for row in _rows(accuracy, what, kind, name):
+                    mean, low, high = _interval(100 * accuracy.sel(row=row).values)
+                    x, label = place + shift + nudge, name if (place, kind) == (0, "K") else None
+                    axes.plot([x, x], [low, high], color=colour, linewidth=1.6)
+                    axes.plot([x], [mean], "o", color=colour, markerfacecolor=colour if kind == "K" else "white", label=label)
+    axes.set_xticks(range(len(changes)), changes, fontsize=8)
+    axes.set_xlim(-0.6, len(changes) - 0.4)
+
+
+def _rows(accuracy: xr.DataArray, what: str, kind: str, name: str | None = None) -> list[str]:
+    """The rows of one variation that ran."""
+    wanted = [f"{kind}-{each} {what}" for each in ([name] if name else ABLATED)]
+    return [row for row in wanted if row in accuracy.row.values and bool(accuracy.sel(row=row).notnull().any())]
+
+
+def _row(axes: Axes, place: int, values: np.ndarray, colour: str) -> None:
+    """Seeds, mean and interval on one line."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return
+    axes.plot(values, np.full(len(values), place), ".", color=GREY, markersize=5, zorder=2)
+    mean, low, high = _interval(values)
+    if np.isfinite([low, high]).all():
+        axes.plot([low, high], [place, place], color=colour, linewidth=1.8, zorder=3)
+    axes.plot([mean], [place], "o", color=colour, markersize=6, zorder=4)
+
+
+def _interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean and interval; the mean alone, thrice, for one seed."""
+    mean, low, high = metrics.mean_interval(values[np.isfinite(values)])
+    return (mean, low, high) if np.isfinite([low, high]).all() else (mean, mean, mean)
+
+
+def _kind(row: str) -> str:
+    return RED if row.startswith("K-") else BLUE
