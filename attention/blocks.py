@@ -1,6 +1,6 @@
 """One block of time of kernel attention, forward: what `running_sums` strings together and differentiates.
 
-Keys enter through the running sums S = sum_j phi(k_j) (v_j, 1)^T, of which a query reads phi(q)^T S. With true features
+Keys enter through the running sums S = sum_j (v_j, 1) phi(k_j)^T, of which a query reads S phi(q). With true features
 phi = exp(log_scale) * features the sums are kept relative to exp(top), where `top` is the largest log scale among the keys *so far*:
 adding keys rescales the old sums by exp(old top - new top) <= 1 (the online softmax of flash attention; Milakov and Gimelshein 2018).
 `top` cancels exactly in a normalised output, so nothing needs an epsilon, and since a causal row uses the maximum over its own past, a
@@ -12,6 +12,7 @@ A causal block holds a few chunks: rows meet keys of their own chunk in a small 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import torch
@@ -98,9 +99,12 @@ class State(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """sum phi (v, 1)^T relative to exp(top); top is -inf and the sums are 0 before the first key."""
+    """sum (v, 1) phi^T relative to exp(top); top is -inf and the sums are 0 before the first key.
 
-    sums: Float[Tensor, "batch head feature value_and_1"]
+    Products are faster this way round: the odd number of columns that the 1 makes is one of rows.
+    """
+
+    sums: Float[Tensor, "batch head value_and_1 feature"]
     top: Float[Tensor, "batch head"]
 
 
@@ -133,14 +137,14 @@ def absorb(call: Call, keys: Keys, old: Sums) -> Sums:
     """Add keys to the sums."""
     log_scale, features, values = call.keys(*keys)
     top = torch.maximum(old.top.detach(), call.level(log_scale).amax(-1))
-    new = features.mT @ (values * exp(log_scale, top[..., None])[..., None])
+    new = (values * exp(log_scale, top[..., None])[..., None]).mT @ features
     return Sums(old.sums * exp(old.top, top)[..., None, None] + new, top)
 
 
 def read(call: Call, queries: Queries, sums: Sums) -> Rows:
     """The rows of queries that see all keys in the sums."""
     log_scale, features = call.features(queries.q, "query", queries.position)
-    return rows(call, features @ sums.sums, log_scale if call.cancels else log_scale + sums.top[..., None], queries.visible)
+    return rows(call, features @ sums.sums.mT, log_scale if call.cancels else log_scale + sums.top[..., None], queries.visible)
 
 
 class Chunks(NamedTuple):
@@ -149,37 +153,45 @@ class Chunks(NamedTuple):
     phi_q: Tensor
     phi_k: Tensor
     values: Tensor
-    before: Sums  # (batch, head, chunk, ...)
+    before: Tensor  # (batch, head, chunk, value_and_1, feature)
     after: Sums
-    carry: Tensor  # (batch, head, chunk + 1, chunk + 1): weights of the old sums and of those of each chunk in `before` and `after`
-    weight: Tensor  # (batch, head, chunk, row, 1), of a key in the sums of its chunk
+    kept: Tensor  # (batch, head, chunk, 1, 1): weight of the sums before a chunk in those after it
+    weight: Tensor  # (batch, head, chunk, row, 1), of a key in the sums after its chunk
     top: Tensor  # (batch, head, chunk, row): what a row's total is relative to
     old: Tensor  # (batch, head, chunk, row, 1): weight of `before` in a row
-    near: Tensor  # (batch, head, chunk, row, row): weights of the scores within a chunk, 0 above the diagonal
+    near: Tensor  # (batch, head, chunk, row, row): weights of the scores within a chunk, of no meaning above the diagonal
+
+    def scores(self) -> Tensor:
+        """The weighted scores within a chunk."""
+        return lower(self.phi_q @ self.phi_k.mT, self.near)
 
     def total(self) -> Tensor:
         """(sum K v, sum K) of every row relative to exp(top)."""
-        near = ((self.phi_q @ self.phi_k.mT) * self.near) @ self.values
-        return torch.addcmul(near, self.phi_q @ self.before.sums, self.old)
+        return (self.phi_q @ self.before.mT).mul_(self.old).add_(self.scores() @ self.values)
 
 
 def chunks(call: Call, phi_q: Tensor, log_k: Tensor, phi_k: Tensor, values: Tensor, old: Sums) -> Chunks:
     """A causal block cut into chunks, the last one filled up with masked keys."""
     size = min(call.chunk_size, phi_q.shape[2])
-    log_k = in_chunks(log_k[..., None], size, -math.inf)[..., 0]
+    log_k = in_chunks(log_k, size, -math.inf)
     phi_q, phi_k, values = (in_chunks(x, size) for x in (phi_q, phi_k, values))
     level = call.level(log_k)
-    chunk_top = level.amax(-1)
-    weight = exp(log_k, chunk_top[..., None])[..., None]
-    tops = torch.cat((old.top[..., None], chunk_top), -1)
-    running = tops.detach().cummax(-1).values
-    carry = lower(tops, running, 0.0)
-    each = torch.cat((old.sums[:, :, None], phi_k.mT @ (values * weight)), 2).flatten(3)
-    sums, end = ((part @ each).unflatten(3, old.sums.shape[2:]) for part in (carry[:, :, :-1], carry[:, :, -1:]))
-    before, after = Sums(sums, running[..., :-1]), Sums(end[:, :, 0], running[..., -1])
-    top = torch.maximum(before.top[..., None], level.cummax(-1).values)
-    far, near = exp(before.top[..., None], top)[..., None], lower(log_k, top, math.log(call.headroom))
-    return Chunks(phi_q, phi_k, values, before, after, carry, weight, top, far, near)
+    running = torch.cat((old.top.detach()[..., None], level.amax(-1)), -1).cummax(-1).values
+    begin = torch.cat((old.top[..., None], running[..., 1:-1]), -1)  # the same before each chunk, with the history of a state
+    kept, weight = exp(begin, running[..., 1:])[..., None, None], exp(log_k, running[..., 1:, None])[..., None]
+    sums = accumulated(old.sums, ((values * weight).mT @ phi_k).unbind(2), kept.unbind(2))
+    before, after = torch.stack(sums[:-1], 2), Sums(sums[-1], running[..., -1])
+    top = torch.maximum(running[..., :-1, None], level.cummax(-1).values)
+    far, near = exp(begin[..., None], top)[..., None], pairwise(log_k, top, math.log(call.headroom))
+    return Chunks(phi_q, phi_k, values, before, after, kept, weight, top, far, near)
+
+
+def accumulated(total: Tensor, parts: Iterable[Tensor], weights: Iterable[Tensor]) -> list[Tensor]:
+    """`total`, and what becomes of it when it is multiplied by a weight and a part is added, again and again."""
+    totals = [total]
+    for part, weight in zip(parts, weights):
+        totals.append(torch.addcmul(part, totals[-1], weight))
+    return totals
 
 
 def causal_block(call: Call, queries: Queries, keys: Keys, old: Sums) -> tuple[Rows, Sums]:
@@ -192,9 +204,9 @@ def causal_block(call: Call, queries: Queries, keys: Keys, old: Sums) -> tuple[R
 
 
 def in_chunks(x: Tensor, size: int, fill: float = 0.0) -> Tensor:
-    """(batch, head, time, n) as (batch, head, chunk, row, n), the last chunk filled up."""
+    """(batch, head, time, ...) as (batch, head, chunk, row, ...), the last chunk filled up."""
     missing = -x.shape[2] % size
-    return (torch.nn.functional.pad(x, (0, 0, 0, missing), value=fill) if missing else x).unflatten(2, (-1, size))
+    return (torch.nn.functional.pad(x, (0, 0) * (x.ndim - 3) + (0, missing), value=fill) if missing else x).unflatten(2, (-1, size))
 
 
 def exp(log: Tensor, top: Tensor) -> Tensor:
@@ -202,10 +214,15 @@ def exp(log: Tensor, top: Tensor) -> Tensor:
     return (log - top.clamp(min=torch.finfo(top.dtype).min)).exp()
 
 
-def lower(log: Tensor, top: Tensor, most: float) -> Tensor:
-    """exp(log_j - top_i) for j <= i, where it is exp(most) at most, else 0: a later key can neither overflow nor leak."""
+def pairwise(log: Tensor, top: Tensor, most: float) -> Tensor:
+    """exp(log_j - top_i), which is right up to exp(most) and does not overflow beyond."""
     difference = log[..., None, :] - top.clamp(min=torch.finfo(top.dtype).min)[..., None]
-    return difference.clamp_(max=most + 1.0).exp_().tril()
+    return difference.clamp_(max=most + 1.0).exp_()
+
+
+def lower(product: Tensor, weight: Tensor) -> Tensor:
+    """product_ij weight_ij for j <= i, else 0 whatever they are: a later key cannot leak."""
+    return (product * weight).tril_()
 
 
 class Rows(NamedTuple):

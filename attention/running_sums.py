@@ -74,7 +74,7 @@ def attend(
         keep = torch.is_grad_enabled() and numbers <= _KEPT and not _is_saved_elsewhere()
         out, *pair = _Attention.apply(call, layout, list(tensors), keep, *inputs)
         after = Sums(*pair)
-    return out, State(after.sums[..., :-1], after.sums[..., -1], after.top, count, position)
+    return out, State(after.sums[..., :-1, :].mT, after.sums[..., -1, :], after.top, count, position)
 
 
 def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) -> Tensor:
@@ -85,9 +85,9 @@ def normalised(call: Call, total: Tensor, log_scale: Tensor, visible: Tensor) ->
 def _start(call: Call, q: Tensor, v: Tensor, state: State | None) -> Sums:
     """The sums before the first key."""
     if state is None:
-        zeros = torch.zeros(*q.shape[:2], call.feature_map.feature_dim, v.shape[-1] + 1, dtype=call.dtype, device=q.device)
+        zeros = torch.zeros(*q.shape[:2], v.shape[-1] + 1, call.feature_map.feature_dim, dtype=call.dtype, device=q.device)
         return Sums(zeros, zeros.new_full(q.shape[:2], -torch.inf))
-    return Sums(torch.cat((state.context, state.key_sum[..., None]), -1).to(call.dtype), state.log_scale.to(call.dtype))
+    return Sums(torch.cat((state.context.mT, state.key_sum[..., None, :]), -2).to(call.dtype), state.log_scale.to(call.dtype))
 
 
 def _counted(k: Tensor, key_mask: Tensor | None, state: State | None) -> tuple[Tensor, Tensor]:
@@ -129,7 +129,7 @@ def _forward(call: Call, layout: Layout, q: Tensor, k: Tensor, v: Tensor, old: S
     keys, queries, past = layout.keys(k, v), layout.queries(q), layout.past(q, k)
     for span in _spans(0, past):
         old = blocks.absorb(call, keys.span(*span), old)
-    outs, factors, sums = [], [], [old]
+    together, sums = _Together(q.shape[2]), [old]
     for start, stop in _spans(0, q.shape[2]):
         part = queries.span(start, stop)
         if layout.is_causal:
@@ -137,22 +137,29 @@ def _forward(call: Call, layout: Layout, q: Tensor, k: Tensor, v: Tensor, old: S
             sums.append(after)
         else:
             row = blocks.read(call, part, old)
-        outs.append(row.out)
-        factors.append(row.factor)
-    del row
-    return Rows(_joined(outs), _joined(factors)), sums[-1], sums
+        together.add(start, row)
+        del row  # before the next block
+    return together.rows(), sums[-1], sums
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    """Along time; without gradients each part is let go once it is copied."""
-    if torch.is_grad_enabled() or len(parts) == 1:
-        return torch.cat(parts, 2)
-    time = sum(part.shape[2] for part in parts)
-    out = parts[0].new_empty(*parts[0].shape[:2], time, parts[0].shape[3])
-    while parts:
-        out[:, :, time - parts[-1].shape[2] : time] = parts[-1]
-        time -= parts.pop().shape[2]
-    return out
+class _Together:
+    """Blocks of rows along time; without gradients each is put in its place while it is at hand, and let go."""
+
+    def __init__(self, time: int) -> None:
+        self.time, self.parts, self.whole = time, list[Rows](), list[Tensor]()
+
+    def add(self, start: int, rows: Rows) -> None:
+        """The rows from `start` on, behind those that are there."""
+        if torch.is_grad_enabled() or rows.out.shape[2] == self.time:
+            self.parts.append(rows)
+            return
+        self.whole = self.whole or [x.new_empty(*x.shape[:2], self.time, x.shape[3]) for x in rows]
+        for whole, part in zip(self.whole, rows):
+            whole[:, :, start : start + part.shape[2]] = part
+
+    def rows(self) -> Rows:
+        """All of them."""
+        return Rows(*(self.whole or (torch.cat(parts, 2) for parts in zip(*self.parts))))
 
 
 class _Attention(torch.autograd.Function):
@@ -217,8 +224,8 @@ class _Backward:
                 d_sums = self._causal(start, stop, sums[i], d_total, d_log, d_sums)
             else:
                 features = self._features(start, stop)
-                _put(self.q, at, self.tape.pull(d_total @ sums[0].sums.mT, d_log))
-                d_sums = d_sums + features.mT @ d_total
+                _put(self.q, at, self.tape.pull(d_total @ sums[0].sums, d_log))
+                d_sums = d_sums + d_total.mT @ features
         return d_sums
 
     def start(self, sums: Sums, d_sums: Tensor) -> list[Tensor | None]:
@@ -226,7 +233,7 @@ class _Backward:
         for start, stop in reversed(_spans(0, self.past)):
             log_scale, features, values = self.call.keys(*self.keys.span(start, stop))
             weight = exp(log_scale, sums.top[..., None])[..., None]
-            self._put_keys(slice(start, stop), (values * weight) @ d_sums.mT, (features @ d_sums) * weight, values)
+            self._put_keys(slice(start, stop), (values * weight) @ d_sums, (features @ d_sums.mT) * weight, values)
         d_old = d_sums * exp(self.old.top, sums.top)[..., None, None]
         d_top = (d_old * self.old.sums).sum((-2, -1)) if self.needs[-1] else None
         return [
@@ -283,14 +290,13 @@ def _put(to: Tensor | None, at: slice, grad: Tensor | None) -> None:
 def _through_chunks(block: Chunks, d_total: Tensor, d_after: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the old sums, of phi_q, phi_k and values (in chunks) from those of the rows' totals and of the sums after the block."""
     d_total = blocks.in_chunks(d_total, block.phi_q.shape[3])
-    far, d_near = d_total * block.old, (d_total @ block.values.mT) * block.near
-    d_sums = torch.cat((block.phi_q.mT @ far, d_after[:, :, None]), 2).flatten(3)
-    d_old, d_each = ((part.mT @ d_sums).unflatten(3, d_after.shape[2:]) for part in (block.carry[..., :1], block.carry[..., 1:]))
-    d_phi_q = _add_product(far @ block.before.sums.mT, d_near, block.phi_k)
-    d_phi_k = _add_product((block.values * block.weight) @ d_each.mT, d_near.mT, block.phi_q)
-    near = (block.phi_q @ block.phi_k.mT) * block.near
-    d_values = _add_product((block.phi_k @ d_each) * block.weight, near.mT, d_total)
-    return d_old[:, :, 0], d_phi_q, d_phi_k, d_values
+    far, d_near = d_total * block.old, blocks.lower(d_total @ block.values.mT, block.near)
+    d_sums = blocks.accumulated(d_after, reversed((far.mT @ block.phi_q).unbind(2)), reversed(block.kept.unbind(2)))[::-1]
+    d_each = torch.stack(d_sums[1:], 2)
+    d_phi_q = _add_product(far @ block.before, d_near, block.phi_k)
+    d_phi_k = _add_product((block.values * block.weight) @ d_each, d_near.mT, block.phi_q)
+    d_values = _add_product((block.phi_k @ d_each.mT) * block.weight, block.scores().mT, d_total)
+    return d_sums[0], d_phi_q, d_phi_k, d_values
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -114,17 +115,18 @@ class ExponentialTape(Tape):
             self._add("omega", grad.sum_to_size(1, *self.tensors["omega"].shape)[0])
         if not self.needs[role]:
             return None
-        d_x = d_phase @ self._omega()
+        d_x = d_phase @ self.omega
         return d_x if d_log is None else d_x.addcmul_(x, d_log[..., None], value=-(root**2))
 
-    def _omega(self) -> Tensor:
+    @cached_property
+    def omega(self) -> Tensor:
+        """For inputs as they come."""
         return self.tensors["omega"].detach().to(self.call.dtype) * self.call.root
 
     def _block(self, x: Tensor, role: str, position: Tensor | None) -> Block:
-        omega = self._omega()
-        phi = x.detach() @ omega.mT
+        phi = x.detach() @ self.omega.mT
         shift = exponent_shift(phi.amax(-1))
         phi.sub_(shift[..., None]).exp_()
         if role == "key" or not self.call.cancels:
-            shift = shift + log_mean(omega) - 0.5 * self.call.root**2 * x.detach().square().sum(-1)
+            shift = shift + log_mean(self.omega) - 0.5 * self.call.root**2 * x.detach().square().sum(-1)
         return Block(x, shift, phi, role)

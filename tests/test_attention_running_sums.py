@@ -14,7 +14,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from attention import feature_map, kernel_attention, running_sums
-from attention.blocks import Call, lower
+from attention.blocks import Call, lower, pairwise
 from attention.naive import naive_attention
 from attention.tape import ExponentialTape, Tape
 
@@ -381,7 +381,7 @@ def test_the_state_of_decoding_has_a_constant_size():
 
 def test_weights_below_the_diagonal_never_see_what_is_above_it():
     log, top = torch.tensor([0.0, -3.0, 900.0, math.nan]), torch.tensor([0.0, 0.0, 900.0, 900.0])
-    weights = lower(log, top, 0.0)
+    weights = lower(torch.ones(4, 4), pairwise(log, top, 0.0))
     expected = torch.tensor([[1.0, 0, 0], [1.0, math.exp(-3.0), 0], [0, 0, 1.0]])
     torch.testing.assert_close(weights[:3, :3], expected)
     assert weights[:3, 3].eq(0).all()
