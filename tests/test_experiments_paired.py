@@ -159,6 +159,12 @@ def test_the_bootstrap_agrees_with_crossed_where_both_hold():
     assert boot == pigeonhole_bootstrap(d, rng=0) != pigeonhole_bootstrap(d, rng=1)
 
 
+@pytest.mark.parametrize(("parts", "expected"), [((0.5, 0.0, 0.0), 0.5 / 20**0.5), ((0.0, 0.5, 0.0), 0.5 / 100**0.5)])
+def test_the_bootstrap_draws_seeds_and_examples(parts, expected):
+    errors = [pigeonhole_bootstrap(d, n_resamples=300).errors[0][0] for d in planted(20, 100, parts, seed=14)[:20]]
+    assert np.mean(errors) == pytest.approx(expected, rel=0.12)
+
+
 def test_the_bootstrap_keeps_its_level_with_twenty_seeds_and_not_with_two():
     def boot(d):
         return pigeonhole_bootstrap(d, n_resamples=200)
