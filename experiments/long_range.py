@@ -1,0 +1,173 @@
+"""Long sequences: Flexformer's table of the Long Range Arena, at the scale of the machine at hand.
+
+Five tasks (`long_range_tasks`) and the rows of `linear_rows`: every baseline of the paper's table that `attention` has, Flexformer under
+the recipe that trains and as printed, and kernels learned by particles with their controls. All rows of a task have the same sizes, data,
+batches of a seed and epochs. The learning rate is chosen for each family of rows and each task from the same `rates`, by the validation
+accuracy of the seed `tuning_seed`, which is in no table; softmax is tuned like the others. Rows of one family share the rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from experiments import sweep
+from experiments.linear_rows import ROWS, check_rates, row_and_rate, units_of
+from experiments.matching import chosen
+from particles.arrays import count, positive
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.figure import Figure
+
+    from experiments.long_range_tasks import Size
+    from experiments.report import Section
+    from experiments.units import Scores, Unit
+
+NAME = "long_range"
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+PARTS = ("main", "rates")
+SPEED = 6e9  # operations a second of one core in small models, as measured
+DIMS = ("task", "row", "seed")
+EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data", "checkpoints", "tuning_seed", "rates")
+ARRAYS = {"train_loss": ("epoch",), "validation_accuracy": ("epoch",), "nonpositive": ("epoch",), "reliability": ("bin", "column")}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is trained."""
+
+    tasks: tuple[str, ...] = TASKS  # some of listops, text, retrieval, image, pathfinder
+    parts: tuple[str, ...] = ("main",)  # main: the table; rates: each family's learning rates, on seed tuning_seed
+    rows: tuple[str, ...] = tuple(ROWS)  # rows of the table
+    n_seeds: int = 3  # seed, seed + 1, ...: weights, particles, batches and noise; the data stay the same
+    seed: int = 0  # the first seed
+    data: str = ""  # folder with the data sets; listops and pathfinder are generated
+    checkpoints: str = ""  # folder for the state of unfinished units; "": none
+    size: str = "cpu"  # of models and data: smoke, cpu or paper
+    n_train: int | None = None  # training sequences at most; None: the size's
+    n_epochs: int | None = None  # passes over them; None: the size's
+    n_warm: int = 1  # epochs before Phase A
+    lr: float | None = None  # learning rate of AdamW of rows that `lrs` does not name; None: the size's
+    lrs: dict[str, float] = field(default_factory=dict)  # learning rates by TASK/FAMILY, as part rates found them
+    omega_lr: float = 5e-3  # of particles that learn
+    weight_decay: float | None = None  # of matrices; None: the size's
+    n_align: int = 50  # Langevin steps of Phase A
+    align_sequences: int = 256  # training sequences that Phase A uses at most
+    rates: tuple[float, ...] = (0.001, 0.003, 0.01)  # learning rates that part rates compares
+    tuning_seed: int = 100  # seed of part rates
+
+    def __post_init__(self) -> None:
+        chosen(self.tasks, TASKS, "tasks")
+        chosen(self.parts, PARTS, "parts")
+        chosen(self.rows, ROWS, "rows")
+        for name in ("n_seeds", "n_align", "align_sequences"):
+            count(getattr(self, name), name)
+        for name in ("n_train", "n_epochs"):
+            if getattr(self, name) is not None:
+                count(getattr(self, name), name)
+        for name in ("seed", "tuning_seed", "n_warm"):
+            count(getattr(self, name), name, least=0)
+        for name in ("lr", "omega_lr", "weight_decay"):
+            if getattr(self, name) is not None:
+                positive(getattr(self, name), name, zero=name == "weight_decay")
+        chosen((self.size,), ("smoke", "cpu", "paper"), "size")
+        check_rates(self.lrs, self.rates, TASKS)
+
+
+PRESETS = {
+    "smoke": Config(
+        tasks=("listops", "image"), rows=("softmax", "linear", "flexformer", "softmaxfeat, align, unfreeze"), n_seeds=2, size="smoke",
+        n_align=5, align_sequences=48,
+    ),
+    "cpu": Config(),
+    "paper": Config(size="paper", n_align=100, align_sequences=512),
+}  # fmt: skip
+REDUCED = {
+    "smoke": "tiny models on 100 sequences of at most 30 tokens; images are scikit-learn's digits of 4x4 pixels",
+    "cpu": "",
+}
+
+
+def units(config: Config) -> Iterator[Unit]:
+    """See `linear_rows.units_of`."""
+    return units_of(config)
+
+
+def measure(config: Config, unit: Unit) -> Scores:
+    """Train one row on one task with one seed and score it on the test part.
+
+    Returns
+    -------
+    dict of the scores of `training.test_scores` with `correct`; train_loss [nats], validation_accuracy, nonpositive (share of denominators
+    <= 0, NaN for maps that have none) (epoch,); validation_best, the last epoch's accuracy; alignment_before, alignment_after,
+    holdout_before, holdout_after, NaN without Phase A; training_seconds, cpu_seconds; lr; n_parameters; chance, the share of the
+    commonest class in the test part; data and data_sha256.
+    """
+    from experiments import long_range_tasks as tasks
+    from experiments.training import ALIGNMENTS, test_scores, trained
+
+    size, seed = tasks.size(config.size, unit["task"]), unit["seed"]
+    row, lr = row_and_rate(unit, config.lrs, config.lr or size.lr)
+    data = tasks.data(size, config.data, n_train=config.n_train)
+    model, recipe = tasks.model(size, row, seed, data), _recipe(config, size, lr)
+    history = trained(model, data, recipe, seed=seed, particles=row.particles, checkpoint=_checkpoint(config, unit))
+    scores = test_scores(model, data.test, trim=True, n_passes=1)
+    scores |= {name: float(history[name]) for name in (*ALIGNMENTS, "cpu_seconds")}
+    scores |= {"train_loss": history.train_loss.values, "validation_accuracy": history.accuracy.values}
+    scores |= {"nonpositive": history.nonpositive.values, "validation_last": float(history.accuracy[-1])}
+    chance = float(np.bincount(data.test.labels).max() / len(data.test.labels))
+    scores |= {"training_seconds": float(history.train_seconds), "lr": lr, "chance": chance}
+    return scores | {"n_parameters": sum(p.numel() for p in model.parameters()), "data": data.source, "data_sha256": data.sha256}
+
+
+def _recipe(config: Config, size: Size, lr: float) -> Any:
+    from experiments.training import Recipe
+
+    given = {name: getattr(config, name) for name in ("n_warm", "omega_lr", "n_align", "align_sequences")}
+    given["weight_decay"] = size.weight_decay if config.weight_decay is None else config.weight_decay
+    return Recipe(lr=lr, n_epochs=config.n_epochs or size.n_epochs, batch_size=size.batch_size, trim=True, bucket=True, **given)
+
+
+def _checkpoint(config: Config, unit: Unit) -> str:
+    import zlib
+
+    return f"{config.checkpoints}/{unit['task']}-{zlib.crc32(unit['row'].encode()):08x}-{unit['seed']}" if config.checkpoints else ""
+
+
+def estimate(config: Config, unit: Unit) -> tuple[float, float]:
+    """Seconds and bytes of one unit on one core, from sizes alone."""
+    from experiments import long_range_tasks as tasks
+
+    size, (row, _) = tasks.size(config.size, unit["task"]), row_and_rate(unit, config.lrs, 1.0)
+    seen = 3 * (config.n_epochs or size.n_epochs) * (config.n_train or size.n_train) + size.n_test
+    scores = size.typical * size.heads if row.attention == "softmax" else 4 * size.n_features
+    memory = 4e8 + 60.0 * size.batch_size * size.typical * size.layers * (size.dim + size.ff + scores)
+    return tasks.cost(size, row) * seen / SPEED, memory
+
+
+def run(config: Config, **how: Any) -> xr.Dataset:
+    """Train every row on every task and seed; see `sweep.run` for `how`.
+
+    Returns
+    -------
+    Dataset over (task, row, seed) of what `measure` returns.
+    """
+    return sweep.run(NAME, config, **how)
+
+
+def section(ds: xr.Dataset) -> Section:
+    """Tables and verdicts from a Dataset of `run`."""
+    from experiments.long_range_tables import section as written
+
+    return written(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """Pictures of a Dataset of `run`."""
+    from experiments.long_range_tables import figures as drawn
+
+    return drawn(ds)

@@ -1,0 +1,110 @@
+"""The five tasks of the Long Range Arena as data sets, and the sizes of the models that are trained on them.
+
+The sizes "paper" are those of the benchmark's own configurations (google-research/long-range-arena, lra_benchmarks/*/configs, at
+commits 4954d9f and 6d5e5ca): ListOps 6 layers of 512 with 8 heads and 2,048 hidden units; text 4 of 256, 4, 1,024; retrieval 4 of 128, 4,
+512; image one of 32, 1, 64; Pathfinder one of 128, 4, 128. Batches of 32 (image 256, Pathfinder 512) sequences; 5,000 steps of ListOps
+and retrieval, 20,000 of text, 200 epochs of images; first class token, mean of the tokens for Pathfinder. What differs: their
+Pathfinder has queries, keys and values of half the width; their text has 1,000 bytes in the configuration and 4,000 in the paper, which we
+take; their learning rate falls as the inverse root of the step, ours along a cosine. Retrieval reads its two documents as one sequence
+with a separator, so that attention may compare them; theirs encodes them apart.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from experiments.data import Dataset, ListOps, Pathfinder, load
+from experiments.linear_rows import Row, built, model_config
+
+if TYPE_CHECKING:
+    from attention.model import Transformer
+
+GENERATED = ("listops", "pathfinder", "digits")  # need no folder
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is read and how large the model is."""
+
+    source: str  # name of the data set
+    options: dict[str, Any]  # of `data.load`
+    typical: int  # tokens of a sequence, about: for the estimate alone
+    n_train: int  # training sequences
+    n_test: int  # test sequences
+    n_epochs: int
+    batch_size: int
+    dim: int
+    heads: int
+    layers: int
+    ff: int
+    n_features: int  # of a head
+    dropout: float = 0.1
+    lr: float = 3e-3
+    weight_decay: float = 0.01
+    pooling: str = "mean"
+    vocab_size: int = 259  # for the estimate alone
+    n_classes: int = 2  # likewise
+
+
+_SMALL: dict[str, Any] = {"dim": 32, "heads": 2, "layers": 2, "ff": 64, "n_features": 32}
+_ONE: dict[str, Any] = {"dim": 32, "heads": 1, "layers": 1, "ff": 64, "n_features": 32}  # the benchmark's own model of images
+_TINY: dict[str, Any] = {"dim": 16, "heads": 2, "layers": 1, "ff": 16, "n_features": 16}
+_TREES, _BYTES, _PIXELS = {"vocab_size": 17, "n_classes": 10}, {"tokeniser": "bytes", "max_length": 256}, {"tokeniser": "pixels", "pool": 2}
+_LONG: dict[str, Any] = {"pooling": "cls", "weight_decay": 0.1}
+_WORDS: dict[str, Any] = {"tokeniser": "words", "max_length": 40, "min_count": 3}
+SIZES: dict[str, dict[str, Size]] = {
+    "smoke": {
+        "listops": Size("listops", {"rule": ListOps(5, 30, 3, 3)}, 15, 100, 60, 2, 32, **_TREES, **_TINY),
+        "image": Size("digits", _PIXELS, 16, 100, 60, 2, 32, n_classes=10, **_TINY),
+        "pathfinder": Size("pathfinder", {"tokeniser": "pixels", "rule": Pathfinder(contour=3, size=16)}, 64, 60, 40, 2, 32, **_TINY),
+    },
+    "cpu": {
+        "listops": Size("listops", {"rule": ListOps(20, 100, 5, 5)}, 40, 8000, 2000, 3, 32, **_TREES, **_SMALL),
+        "text": Size("imdb", _BYTES, 256, 4000, 2000, 2, 16, **_SMALL),
+        "retrieval": Size("qqp_subset", _WORDS, 25, 8000, 2000, 3, 32, vocab_size=6000, **_SMALL),
+        "image": Size("cifar10_grey_subset", _PIXELS, 256, 6000, 2000, 2, 32, n_classes=10, **_ONE),
+        "pathfinder": Size("pathfinder", {"tokeniser": "pixels", "rule": Pathfinder(contour=4, size=16)}, 256, 6000, 2000, 2, 32, **_ONE),
+    },
+    "paper": {
+        "listops": Size("listops", {}, 1000, 96_000, 2000, 2, 32, 512, 8, 6, 2048, 128, lr=1.6e-3, **_TREES, **_LONG),
+        "text": Size("imdb", _BYTES | {"max_length": 4000}, 1300, 25_000, 25_000, 26, 32, 256, 4, 4, 1024, 128, lr=5.6e-4, **_LONG),
+        "retrieval": Size("aan", _BYTES | {"max_length": 8000}, 8000, 147_086, 17_437, 2, 32, 128, 4, 4, 512, 64, lr=5.6e-4, **_LONG),
+        "image": Size(
+            "cifar10_grey", {"tokeniser": "pixels"}, 1024, 45_000, 10_000, 200, 256, 32, 1, 1, 64, 32, dropout=0.3, lr=5e-4, n_classes=10,
+            weight_decay=0.0, pooling="cls",
+        ),
+        "pathfinder": Size(
+            "pathfinder", {"tokeniser": "pixels"}, 1024, 160_000, 20_000, 200, 512, 128, 4, 1, 128, 64, dropout=0.2, lr=1e-3, weight_decay=0.0
+        ),
+    },
+}  # fmt: skip
+
+
+def size(name: str, task: str) -> Size:
+    """The size of a task; ValueError if these sizes lack it."""
+    if task not in SIZES[name]:
+        raise ValueError(f"tasks must be some of {list(SIZES[name])} with size={name!r}, got {task!r}")
+    return SIZES[name][task]
+
+
+def data(of: Size, folder: str, *, n_train: int | None = None) -> Dataset:
+    """The data of a size, generated or from the folder (by default the one that KERNELGAS_DATA names); a validation part of 1,000 at most."""
+    place = None if of.source in GENERATED else folder or os.environ.get("KERNELGAS_DATA")
+    limits = {"max_train": n_train or of.n_train, "max_validation": min(1000, of.n_test), "max_test": of.n_test}
+    return load(of.source, place, **of.options, **limits)
+
+
+def model(of: Size, row: Row, seed: int, read: Dataset) -> Transformer:
+    """The untrained model of a row on the data that were read."""
+    sizes = {name: getattr(of, name) for name in ("dim", "heads", "layers", "ff", "dropout", "pooling", "n_features")}
+    return built(row, seed, n_classes=read.n_classes, vocab_size=read.vocab_size, max_length=read.max_length, **sizes)
+
+
+def cost(of: Size, row: Row) -> float:
+    """Operations of one typical sequence forwards."""
+    from attention.counts import counts
+
+    names = ("dim", "heads", "layers", "ff", "dropout", "pooling", "n_features", "vocab_size", "n_classes")
+    return counts(model_config(row, max_length=of.typical, **{name: getattr(of, name) for name in names}), of.typical)["total"].flops
