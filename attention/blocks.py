@@ -222,7 +222,7 @@ def pairwise(log: Tensor, top: Tensor, most: float) -> Tensor:
 
 def lower(product: Tensor, weight: Tensor) -> Tensor:
     """product_ij weight_ij for j <= i, else 0 whatever they are: a later key cannot leak."""
-    return (product * weight).tril_()
+    return (product * weight).tril()  # in place it has no batching rule under vmap
 
 
 class Rows(NamedTuple):
