@@ -79,8 +79,8 @@ def section(ds: xr.Dataset) -> Section:
     text = (
         f"Time and memory of attention alone against the length of the sequence. {ds.attrs['finished']} of {ds.attrs['planned']} units "
         f"(a mode, a length and a repeat) ran. Reduced: {REDUCED['cpu']}.\n\n"
-        "All attentions of a unit take turns; a time is the least of its rounds, in processor seconds on one thread, averaged over repeats. An exponent is the slope of log time against log length over "
-        "the upper half of the lengths, with a 95 % interval."
+        "All attentions of a unit take turns; a time is the least of its rounds, in processor seconds on one thread, mean over repeats. "
+        "An exponent is the slope of log time against log length over the upper half of the lengths, with a 95 % interval."
     )
     pictures = {"seconds.png": "Time against length; slopes are those of the upper half.", "memory.png": "Memory against length."}
     return Section("Efficiency", text, tables, pictures, [line for mode in modes for line in _verdicts(seconds.sel(mode=mode), mode)])

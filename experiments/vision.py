@@ -8,15 +8,12 @@ permuted labels, and the lengths of Phase A alone.
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from experiments import sweep
 from experiments.matching import chosen
 from particles.arrays import count, positive
 
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from experiments.units import Scores, Unit
 
 DIMS = ("task", "row", "seed")
-EXTENT = ("tasks", "parts", "n_seeds", "seed", "data")
+EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data")
 ARRAYS = {"train_loss": ("epoch",), "stage_norm": ("stage",), "tokens": ("length",), "norm": ("length",), "norm_high": ("length",)}
 
 
@@ -72,19 +69,21 @@ class Config:
 
     tasks: tuple[str, ...] = ("mnist_subset", "cifar10_grey_subset")  # data sets; the last one is that of ablations and learning rates
     parts: tuple[str, ...] = PARTS  # main, bottleneck, sampling, norm, rates (each row's learning rates, on seed tuning_seed)
+    rows: tuple[str, ...] = tuple(MAIN)  # of parts main and rates
     n_seeds: int = 3  # seeds of each row
     seed: int = 0  # the first of them
     data: str = ""  # folder with the data sets; by default the one that KERNELGAS_DATA names
-    max_train: int = 4000  # training images at most
+    max_train: int = 5000  # training images at most
     max_test: int = 2000  # test images at most
     size: str = "small"  # of the pyramid: small (this experiment's own), digits, or SOFT's tiny, small-soft, medium, large, huge
     landmarks: int = 4  # landmarks along a side of the grid, in stages 1 to 3
     n_features: int = 32  # of feature maps, a head
     drop_path: float = 0.0  # probability of leaving out a residual branch in the last block
-    n_epochs: int = 4  # passes over the training images
+    n_epochs: int = 2  # passes over the training images
     n_warm: int = 1  # of them before Phase A
-    batch_size: int = 64  # images of one step
+    batch_size: int = 32  # images of one step
     lr: float = 0.001  # learning rate of AdamW
+    tuned: tuple[str, ...] = ()  # rows with a rate of their own and its value, as "soft=0.003": what part "rates" recommends
     weight_decay: float = 0.05  # of matrices
     clip: float = 1.0  # largest gradient norm
     rates: tuple[float, ...] = (0.0003, 0.001, 0.003)  # learning rates that part "rates" compares
@@ -97,6 +96,7 @@ class Config:
 
     def __post_init__(self) -> None:
         chosen(self.parts, PARTS, "parts")
+        chosen(self.rows, MAIN, "rows")
         if not self.tasks or len(set(self.tasks)) < len(self.tasks):
             raise ValueError(f"tasks must be names of data sets, each once, got {self.tasks!r}")
         if self.size not in SIZES:
@@ -106,23 +106,29 @@ class Config:
         for name in ("seed", "tuning_seed", "n_warm"):
             count(getattr(self, name), name, least=0)
         count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
-        for name in ("lr", "clip", *(("rates",) * len(self.rates))):
-            positive(getattr(self, name) if name != "rates" else min(self.rates), name)
+        for value, name in ((self.lr, "lr"), (self.clip, "clip"), *((rate, "rates") for rate in self.rates)):
+            positive(value, name)
         positive(self.weight_decay, "weight_decay", zero=True)
         for length in self.lengths:
             count(length, "lengths", least=2)
+        for text in self.tuned:
+            row, _, rate = text.partition("=")
+            chosen((row,), TUNED, "rows of tuned")
+            positive(float(rate) if rate.replace(".", "", 1).isdigit() else -1.0, f"the rate in tuned={text!r}")
         if not self.lengths or not self.rates:
             raise ValueError(f"lengths and rates must not be empty, got {self.lengths!r} and {self.rates!r}")
 
 
 SIZES: dict[str, dict[str, Any]] = {
-    "small": {"stem": (2,), "dims": (16, 32, 48, 64), "heads": (1, 1, 2, 2), "depths": (1, 1, 1, 1), "conv": (5, 3, 3, 0), "ff_ratio": 2},
+    "small": {"stem": (2,), "dims": (16, 32, 48, 64), "heads": (1, 1, 2, 2), "depths": (1, 1, 1, 1), "conv": (5, 3, 3, 0), "ff_ratio": 2,
+              "spread": 0.05},  # 0.02 in the published widths, four to eight times these, is the same gain of a layer
     "digits": {"stem": (1,), "dims": (16, 32, 48, 64), "heads": (1, 2, 3, 4), "depths": (1, 1, 1, 1), "conv": (3, 3, 3, 0)},
     "tiny": {}, "small-soft": {"depths": (1, 3, 7, 4)},
 }  # fmt: skip
 PRESETS = {
     "smoke": Config(
-        tasks=("digits",), n_seeds=1, max_train=200, max_test=100, size="digits", landmarks=2, n_features=8, n_epochs=2, rates=(0.003,),
+        tasks=("digits",), rows=("softmax", "performer", "nystromformer", "linformer", "soft", "particles", "flexformer"),
+        parts=("main", "bottleneck", "sampling", "norm"), n_seeds=1, max_train=150, max_test=100, size="digits", landmarks=2, n_features=8, n_epochs=2, rates=(0.003,),
         lr=0.003, n_align=5, align_images=64, lengths=(16, 64), n_landmarks=8,
     ),
     "cpu": Config(),
@@ -133,8 +139,8 @@ PRESETS = {
 }  # fmt: skip
 REDUCED = {
     "smoke": "scikit-learn's 8x8 digits, 200 training images, 2 epochs, one seed",
-    "cpu": "grey images of 28x28 and 32x32 in place of ImageNet's 224x224, 4,000 training images, 4 epochs of 300, widths 16 to 64 in place "
-    "of 64 to 512, 16 landmarks in place of 49, no drop path and no moving average of the weights",
+    "cpu": "grey images of 28x28 and 32x32 in place of ImageNet's 224x224, 5,000 training images, 2 epochs of 300, widths 16 to 64 for"
+    " 64 to 512, one block a stage, 16 landmarks in place of 49, no augmentation, no drop path, no moving average of the weights",
     "paper": "no moving average of the weights, random crops and mirrored images alone as augmentation",
 }
 
@@ -143,13 +149,13 @@ def units(config: Config) -> Iterator[Unit]:
     """Every row on every task and seed, each once, though two parts may want it."""
     seeds, wanted = range(config.seed, config.seed + config.n_seeds), dict[tuple[str, str, int], None]()
     last, where = config.tasks[-1:], {"main": config.tasks}
-    for part, rows in (("main", MAIN), ("bottleneck", {"soft": None, **BOTTLENECK}), ("sampling", {"soft": None, **SAMPLING})):
+    for part, rows in (("main", config.rows), ("bottleneck", {"soft": None, **BOTTLENECK}), ("sampling", {"soft": None, **SAMPLING})):
         if part in config.parts:
             wanted |= dict.fromkeys((task, row, seed) for task in where.get(part, last) for row in rows for seed in seeds)
     if "norm" in config.parts:
         wanted |= dict.fromkeys((RANDOM, row, seed) for row in NORMS for seed in seeds)
     if "rates" in config.parts:
-        wanted |= dict.fromkeys((last[0], rated(row, lr), config.tuning_seed) for row in TUNED for lr in config.rates)
+        wanted |= dict.fromkeys((last[0], rated(row, lr), config.tuning_seed) for row in TUNED if row in config.rows for lr in config.rates)
     for task, row, seed in wanted:
         yield {"task": task, "row": row, "seed": seed}
 
@@ -164,7 +170,13 @@ def measure(config: Config, unit: Unit) -> Scores:
     if unit["task"] == RANDOM:
         return _norms(config, unit["row"], unit["seed"])
     name, _, rate = unit["row"].partition(", lr ")
-    return _trained(config, unit["task"], name, unit["seed"], float(rate) if rate else config.lr)
+    return _trained(config, unit["task"], name, unit["seed"], float(rate) if rate else rate_of(config, name))
+
+
+def rate_of(config: Config, row: str) -> float:
+    """A row's learning rate: its own in `tuned`, else that of the row it belongs to ("soft" of "soft, conv landmarks"), else `lr`."""
+    own = {name: float(rate) for name, _, rate in (text.partition("=") for text in config.tuned)}
+    return own.get(row, own.get(row.partition(",")[0], config.lr))
 
 
 def _trained(config: Config, task: str, name: str, seed: int, lr: float) -> Scores:
@@ -204,15 +216,11 @@ def _sizes(config: Config, row: Row, side: int, channels: int, n_classes: int) -
     kind = (row.attention,) * 3 + ("softmax",)
     first = VisionConfig(
         n_classes=n_classes, image_size=side, channels=channels, attention=kind, landmarks=row.landmarks, normalise=row.normalise,
-        n_features=_features(config, row), drop_path=config.drop_path, **SIZES[config.size],
+        n_features=config.n_features, drop_path=config.drop_path, **SIZES[config.size],
     )  # fmt: skip
     wanted = row.side or config.landmarks
     strides = tuple(next(s for s in range(1, grid + 1) if -(-grid // s) <= wanted) for grid in first.sides)
     return VisionConfig(**(vars(first) | {"landmark_strides": strides}))
-
-
-def _features(config: Config, row: Row) -> int:
-    return config.n_features
 
 
 def _recipe(config: Config, lr: float) -> Any:
@@ -220,3 +228,67 @@ def _recipe(config: Config, lr: float) -> Any:
 
     names = ("n_epochs", "n_warm", "batch_size", "weight_decay", "clip", "n_align", "align_images")
     return Recipe(lr=lr, **{name: getattr(config, name) for name in names})
+
+
+def estimate(config: Config, unit: Unit) -> tuple[float, float]:
+    """Seconds on one core and bytes, from what small pyramids took: 2 ms an image of 16x16 tokens and width 16, forward and backward."""
+    if unit["task"] == RANDOM:
+        return 2e-7 * sum(length * config.n_landmarks for length in config.lengths) * 30, 3e8 + 2000.0 * max(config.lengths)
+    work = {"small": 1.0, "digits": 0.3, "tiny": 130.0, "small-soft": 250.0}[config.size]
+    images = config.max_train * config.n_epochs + 0.3 * (config.max_test + 0.1 * config.max_train)
+    return 2e-3 * work * images + 2.0, 4e8 + 4e5 * work**0.7 * config.batch_size
+
+
+def rehearse(config: Config) -> str:
+    """Two steps of the rows of part "main" at the preset's sizes, with batches of at most 8 random images, on the CPU."""
+    import torch
+
+    from attention.vision import VisionTransformer
+    from experiments import vision_training as training
+    from experiments.resources import seconds
+
+    side, n_classes, n = (224, 1000, min(8, config.batch_size)) if config.size != "small" else (32, 10, config.batch_size)
+    channels, taken = 3 if side == 224 else 1, {}
+    generator = torch.Generator().manual_seed(0)
+    batch = {
+        "images": torch.randn(n, channels, side, side, generator=generator),
+        "labels": torch.randint(n_classes, (n,), generator=generator),
+    }
+    for name in ("softmax", "soft", "particles"):
+        model = VisionTransformer(_sizes(config, MAIN[name], side, channels, n_classes))
+        optimiser = training.optimiser_of(model, _recipe(config, config.lr))
+        taken[name] = min(seconds(lambda: training.step(model, optimiser, batch, config.clip)) for _ in range(2))  # noqa: B023
+    each = ", ".join(f"{name} {1e3 * took / n:.0f} ms an image" for name, took in taken.items())
+    days = max(taken.values()) / n * 1_281_167 * config.n_epochs / 86400
+    return (
+        f"{each}, forward and backward on one core; ImageNet for {config.n_epochs} epochs would be {days:.0f} days a row, so it wants GPUs"
+    )
+
+
+def run(config: Config, **how: Any) -> xr.Dataset:
+    """Measure all units; `how` is that of `experiments.sweep.run`.
+
+    Returns
+    -------
+    Dataset over (task, row, seed): accuracy with accuracy_low and accuracy_high, log_loss, brier, calibration_error, matthews of the test
+    images, correct (example), validation_loss, validation_accuracy, train_loss (epoch), train_seconds, inference_seconds, n_parameters,
+    n_train, alignment_before and alignment_after of Phase A, stage_norm (stage): mean spectral norm of the attention matrices of the
+    trained model. Task "random tokens": tokens, norm and norm_high (length), mean and largest spectral norm over four draws.
+    """
+    from experiments import sweep
+
+    return sweep.run("vision", config, **how)
+
+
+def section(ds: xr.Dataset) -> Section:
+    """Tables and what they show."""
+    from experiments.vision_tables import section as made
+
+    return made(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """Accuracy of the rows, landmarks, spectral norms: those whose parts ran."""
+    from experiments.plots.vision import figures_vision
+
+    return figures_vision(ds)

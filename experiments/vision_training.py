@@ -62,7 +62,7 @@ def trained(model: VisionTransformer, data: Pictures, recipe: Recipe, *, seed: i
     """
     moved, found = particles not in ("fixed", "learned"), {"alignment_before": math.nan, "alignment_after": math.nan}
     release(model, particles == "learned")
-    optimiser, start, losses = _optimiser(model, recipe), time.perf_counter(), []
+    optimiser, start, losses = optimiser_of(model, recipe), time.perf_counter(), []
     per_epoch = -(-len(data.train.labels) // recipe.batch_size)
     for epoch in range(recipe.n_epochs):
         if moved and epoch == recipe.n_warm:
@@ -188,7 +188,7 @@ def layers(model: VisionTransformer, images: Tensor, *, first: bool = False) -> 
 # ---- steps -------------------------------------------------------------------------------------------------------------------------------
 
 
-def _optimiser(model: VisionTransformer, recipe: Recipe) -> torch.optim.AdamW:
+def optimiser_of(model: VisionTransformer, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices, and none on vectors and particles."""
     particles = {
         id(p) for m in model.modules() if isinstance(m, GridAttention) and m.feature_map is not None for p in m.feature_map.parameters()

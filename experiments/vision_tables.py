@@ -1,0 +1,249 @@
+"""What the vision transformers say: attentions, landmarks and their number, spectral norms, learning rates."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import xarray as xr
+
+from experiments.metrics import paired_difference
+from experiments.report import Section, Table, signed, spread, verdict
+from experiments.vision import BOTTLENECK, MAIN, NORMS, RANDOM, REDUCED, SAMPLING, TUNED, rated
+
+PAPER = {  # SOFT, ImageNet-1k, Tiny: top-1 [%]
+    "softmax": 79.1, "linformer": 78.2, "performer": 76.1, "nystromformer": 78.6, "soft": 79.3, "soft++": 79.4,
+}  # fmt: skip
+PAPER_LANDMARKS = {
+    "soft, 2x2 landmarks": "36: 79.0",
+    "soft, 3x3 landmarks": "49: 79.3",
+    "soft": "64: 79.3",
+    "soft, 8x8 landmarks": "81: 78.9",
+}
+PAPER_SAMPLING = {"soft": 79.3, "soft, conv landmarks": 79.3, "soft, random landmarks": 79.3, "soft, first landmarks": 79.0}
+LEARNED = ("performer", "performer, learned", "particles, shuffled", "particles, width alone")
+NOTE = "mean ± standard deviation over seeds; differences are paired by seed, in points, with Student's 95 % interval"
+
+
+def section(ds: xr.Dataset) -> Section:
+    """Tables of the parts that ran, and what they show."""
+    tasks = tasks_of(ds)
+    tables = [table for task in tasks for table in _main_tables(ds, task)]
+    verdicts = [line for task in tasks for line in _main_verdicts(ds, task)]
+    if tasks:
+        last = tasks[-1]
+        for title, rows, paper in (
+            ("Landmarks", ["soft", *BOTTLENECK], PAPER_LANDMARKS),
+            ("How landmarks are made", list(PAPER_SAMPLING), PAPER_SAMPLING),
+        ):
+            found = _ablation(ds, last, f"{title}, {last}", rows, paper)
+            tables += [found] if found else []
+        verdicts += _ablation_verdicts(ds, last)
+    if RANDOM in ds["task"].values:
+        tables.append(_norm_table(ds))
+        verdicts += _norm_verdicts(ds)
+    rates = _rates(ds)
+    if rates:
+        tables.append(rates[0])
+        verdicts.append(f"best learning rates on their seed: tuned = {' '.join(rates[1])}.")
+    tuned = json.loads(ds.attrs["config"])["tuned"] if "config" in ds.attrs else []
+    chosen = f" Learning rates: {', '.join(tuned)}." if tuned else ""
+    text = (
+        "SOFT's comparison in the same pyramid: the row's attention in stages 1 to 3, softmax with a class token in the last. "
+        f"{ds.attrs['finished']} of {ds.attrs['planned']} units ran. Reduced: {REDUCED['cpu']}. Accuracy on these images stands beside the "
+        f"paper's on ImageNet; only the order of the rows can be compared.{chosen}"
+    )
+    pictures = {name: caption for name, caption in CAPTIONS.items() if drawn(ds, name)}
+    return Section("Vision", text, tables, pictures, verdicts)
+
+
+CAPTIONS = {
+    "accuracy.png": "Test accuracy of each row and seed; bars are means.",
+    "landmarks.png": "Left: accuracy against the number of landmarks. Right: how they are made.",
+    "norms.png": "Spectral norm of the attention matrix against the number of random tokens.",
+}
+
+
+def drawn(ds: xr.Dataset, name: str) -> bool:
+    """Whether the Dataset has what a figure shows."""
+    if name == "norms.png":
+        return RANDOM in ds["task"].values and bool(np.isfinite(ds["norm"]).any())
+    tasks = tasks_of(ds)
+    rows = tuple(MAIN) if name == "accuracy.png" else (*BOTTLENECK, *SAMPLING)
+    return bool(tasks) and bool(present(ds, tasks[-1], rows))
+
+
+def tasks_of(ds: xr.Dataset) -> list[str]:
+    """The data sets, in order."""
+    return [str(task) for task in ds["task"].values if task != RANDOM]
+
+
+def present(ds: xr.Dataset, task: str, rows: Iterable[str]) -> list[str]:
+    """Those of the rows that have an accuracy."""
+    known = set(ds["row"].values)
+    return [row for row in rows if row in known and bool(np.isfinite(ds["accuracy"].sel(task=task, row=row)).any())]
+
+
+# ---- attentions --------------------------------------------------------------------------------------------------------------------------
+
+
+def _main_tables(ds: xr.Dataset, task: str) -> list[Table]:
+    rows = []
+    for row in present(ds, task, MAIN):
+        part = ds.sel(task=task, row=row)
+        norms = part["stage_norm"].mean("seed", skipna=True).values[:3]
+        cells = [spread(part["accuracy"], 100), spread(part["log_loss"], digits=3), spread(part["calibration_error"], 100)]
+        cells += [_gain(ds, task, row, "softmax"), spread(part["train_seconds"], digits=0), _integer(part["n_parameters"])]
+        rows.append([row, *cells, " / ".join("-" if math.isnan(value) else f"{value:.3g}" for value in norms), _paper(row)])
+    if not rows:
+        return []
+    header = ["attention", "accuracy [%]", "log loss", "ECE [%]", "against softmax", "train s", "weights", "norms of stages", "paper [%]"]
+    norms = "norms: mean spectral norm of the trained attention matrices of stages 1 to 3 (none where the output is divided by its size)"
+    return [Table(f"Attentions, {task}", header, rows, [NOTE, norms, "paper: top-1 on ImageNet-1k, Tiny; soft++ from its released code"])]
+
+
+def _main_verdicts(ds: xr.Dataset, task: str) -> list[str]:
+    """SOFT against the others, the particles against their controls, and the best of ours against softmax and the best linear row."""
+    rows = present(ds, task, MAIN)
+    pairs = [("soft", other) for other in ("softmax", "nystromformer", "linformer", "performer")] + [("soft++", "soft")]
+    pairs += [("particles", other) for other in LEARNED]
+    lines = [line for first, second in pairs if {first, second} <= set(rows) and (line := compared(ds, task, first, second))]
+    ours = [row for row in ("particles", "performer, learned", "flexformer", "exponential") if row in rows]
+    theirs = [row for row in ("linformer", "performer", "nystromformer", "soft", "soft++") if row in rows]
+    if ours and theirs:
+        first, second = (max(names, key=lambda row: _validation(ds, task, row)) for names in (ours, theirs))
+        lines += [line for other in (second, "softmax") if other in rows and (line := compared(ds, task, first, other))]
+    return list(dict.fromkeys(lines))
+
+
+def compared(ds: xr.Dataset, task: str, first: str, second: str) -> str:
+    """One sentence on the paired difference of two rows; "" where no seed has both."""
+    a, b = _pair(ds, task, first, second)
+    if not len(a):
+        return ""
+    if len(a) == 1:
+        return f"{task}: {first} against {second}: {signed(100 * float(a[0] - b[0]))} points on one seed, no interval."
+    return f"{task}: {first} against {second}: {verdict(paired_difference(a, b))}."
+
+
+def _gain(ds: xr.Dataset, task: str, row: str, other: str) -> str:
+    if row == other or not present(ds, task, [other]):
+        return "-"
+    a, b = _pair(ds, task, row, other)
+    if len(a) < 2:
+        return signed(100 * float(a[0] - b[0])) if len(a) else "-"
+    value, low, high = (100 * number for number in paired_difference(a, b))
+    return f"{signed(value)} ({signed(low)} to {signed(high)})"
+
+
+def _pair(ds: xr.Dataset, task: str, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
+    """Accuracies of two rows on the seeds that both have."""
+    a, b = (ds["accuracy"].sel(task=task, row=row).values for row in (first, second))
+    both = np.isfinite(a) & np.isfinite(b)
+    return a[both], b[both]
+
+
+def _validation(ds: xr.Dataset, task: str, row: str) -> float:
+    return float(ds["validation_accuracy"].sel(task=task, row=row).mean())
+
+
+def _paper(row: str) -> str:
+    return f"{PAPER[row]:.1f}" if row in PAPER else "-"
+
+
+def _integer(values: xr.DataArray) -> str:
+    return f"{float(values.max()):.0f}"
+
+
+# ---- landmarks ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _ablation(ds: xr.Dataset, task: str, title: str, rows: Sequence[str], paper: Mapping[str, str | float]) -> Table | None:
+    found = present(ds, task, rows)
+    if len(found) < 2:
+        return None
+    lines = []
+    for row in found:
+        part = ds.sel(task=task, row=row)
+        cells = [spread(part["accuracy"], 100), spread(part["log_loss"], digits=3), _gain(ds, task, row, "soft")]
+        lines.append([named(row), *cells, spread(part["train_seconds"], digits=0), str(paper.get(row, "-"))])
+    header = ["landmarks", "accuracy [%]", "log loss", "against the default", "train s", "paper [%]"]
+    return Table(title, header, lines, [NOTE, "paper: top-1 on ImageNet-1k, Tiny, with its number of landmarks where that is the question"])
+
+
+def named(row: str) -> str:
+    """A row of an ablation without what all rows share."""
+    return "means of 4x4 windows (the default)" if row == "soft" else row.removeprefix("soft, ").removesuffix(" landmarks")
+
+
+def _ablation_verdicts(ds: xr.Dataset, task: str) -> list[str]:
+    rows = present(ds, task, ["soft", *BOTTLENECK, *SAMPLING])
+    if "soft" not in rows:
+        return []
+    return [line for row in rows if row != "soft" and (line := compared(ds, task, row, "soft"))]
+
+
+# ---- spectral norms ----------------------------------------------------------------------------------------------------------------------
+
+
+def _norm_table(ds: xr.Dataset) -> Table:
+    rows, tokens = [], np.array([])
+    for row in [row for row in NORMS if row in ds["row"].values]:
+        tokens, norms = norms_of(ds, row)
+        if len(tokens):
+            growth = f"{slope(tokens, norms.mean(0)):.2f}" if len(tokens) > 1 else "-"
+            rows.append([row, *(f"{value:.3g}" for value in norms.mean(0)), growth])
+    header = ["attention", *(f"{n:.0f} tokens" for n in tokens), "exponent"]
+    note = "N(0, 1) tokens of width 32, random tokens as landmarks; exponent: slope of the logarithms"
+    return Table("Spectral norm of the attention matrix", header, rows, [note])
+
+
+def norms_of(ds: xr.Dataset, row: str) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of tokens (length,) and norms (seed, length) of the seeds that ran."""
+    part = ds.sel(task=RANDOM, row=row)
+    ran = np.isfinite(part["norm"]).all("length").values
+    return part["tokens"].values[ran][:1].ravel(), part["norm"].values[ran]
+
+
+def slope(x: np.ndarray, y: np.ndarray) -> float:
+    """Of log y against log x."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def _norm_verdicts(ds: xr.Dataset) -> list[str]:
+    """Which norms grow with the number of tokens: whose exponent is above 0.1 on every seed."""
+    lines = []
+    for row in [row for row in NORMS if row in ds["row"].values]:
+        tokens, norms = norms_of(ds, row)
+        if len(tokens) > 1 and len(norms):
+            slopes = [slope(tokens, each) for each in norms]
+            word = "grows" if min(slopes) > 0.1 else "does not grow" if max(slopes) <= 0.1 else "grows on some seeds only"
+            lines.append(f"spectral norm of {row} {word} with the number of tokens (exponents {min(slopes):.2f} to {max(slopes):.2f}).")
+    return lines
+
+
+# ---- learning rates ----------------------------------------------------------------------------------------------------------------------
+
+
+def _rates(ds: xr.Dataset) -> tuple[Table, list[str]] | None:
+    """Validation loss of each row at each rate, and the option `tuned` that follows; None where the part did not run."""
+    losses: dict[str, dict[float, float]] = {}
+    for row in TUNED:
+        for text in (str(name) for name in ds["row"].values):
+            rate = text.removeprefix(f"{row}, lr ")
+            if rate != text and text == rated(row, float(rate)):
+                values = ds["validation_loss"].sel(row=text).values
+                losses.setdefault(row, {})[float(rate)] = float(np.nanmean(values)) if np.isfinite(values).any() else math.nan
+    rates = sorted({rate for found in losses.values() for rate in found})
+    rows = [[row, *(_loss(losses[row].get(rate, math.nan)) for rate in rates)] for row in losses]
+    known = {row: {rate: loss for rate, loss in found.items() if math.isfinite(loss)} for row, found in losses.items()}
+    best = [f"{row}={min(found, key=lambda rate: found[rate]):g}" for row, found in known.items() if found]
+    if not best:
+        return None
+    return Table("Validation loss at each learning rate", ["attention", *(f"{rate:g}" for rate in rates)], rows), best
+
+
+def _loss(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "-"
