@@ -47,7 +47,7 @@ def lay_out(rng, lengths, size, dash, gap, margin, apart, clearance, turn, balan
 @njit(cache=True)
 @typing.no_type_check
 def _candidates(pick, ends, apart, balance):
-    """An end (2 contour + side) with the contours, its own and the other, whose opposite ends are about as far from it; -1: there is none."""
+    """An end (2 contour + side), its contour and the other one, whose opposite ends are about as far from it; -1: there is none."""
     for i in range(4):
         contour, side = (pick + i) % 4 // 2, (pick + i) % 2
         same = _distance(ends[contour, side], ends[contour, 1 - side])

@@ -87,6 +87,8 @@ def _completed(parts: dict[str, str], spaced: bool) -> tuple[dict[str, str], str
         (rest,) = set(parts) - {"test"}
         places = [match.end() for match in (ARTICLE if spaced else LINE).finditer(parts[rest])]
         n, kind = round(TRAINED * len(places)), "articles" if spaced else "lines"
+        if not 0 < n < len(places):
+            raise ValueError(f"{len(places)} {kind} are too few to be cut into a training and a validation part")
         note = f"; of the {rest} text the first {n} of {len(places)} {kind} train and the others validate"
         place = places[n if spaced else n - 1]  # an article's place is its start, a line's its end
         return {"train": parts[rest][:place], "validation": parts[rest][place:], "test": parts["test"]}, note
