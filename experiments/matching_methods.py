@@ -34,9 +34,10 @@ SHARED_START = ("fourier", "phase", "flexformer", "flexformer-nonstationary")  #
 class Method(NamedTuple):
     """How the kernel of a row comes about.
 
-    `width` multiplies the start N(0, I) of the frequencies; `aligned` is the target of Phase A, `objective` its energy and `repelled`
-    whether it holds a repulsion; `spread` is the weight of a log repulsion in the training loss; `front` a trained map of the tokens
-    before softmax; `lr` and `steps` are factors of the training's; `normalise` None means "sum" for positive maps, "count" for signed.
+    `width` multiplies the start N(0, I) of the frequencies; `aligned` is the target of Phase A ("subspace": no Phase A, but the start of
+    somebody who knows where the rule looks), `objective` its energy and `repelled` whether it holds a repulsion; `spread` is the weight of
+    a log repulsion in the training loss; `front` a trained map of the tokens before softmax; `lr` and `steps` are factors of the
+    training's; `normalise` None means "sum" for positive maps, "count" for signed.
     """
 
     name: str = "fourier"
@@ -85,6 +86,7 @@ CONTROLS = {
     "phase, align, unfreeze": Method("phase", aligned="labels", learned=True),
     "phase, align quadratic": Method("phase", aligned="labels", objective="quadratic"),
     "phase, shuffled, unfreeze": Method("phase", aligned="shuffled", learned=True),
+    "known subspace, end to end": Method(aligned="subspace", learned=True),
     "softmax, linear projection": Method("softmax", front="linear"),
     "softmax, two-layer projection": Method("softmax", front="mlp"),
     "known rule": Method("known"),
@@ -113,7 +115,8 @@ class Starts:
         key = method._replace(learned=False)
         if key not in self.aligned:
             started = time.perf_counter()
-            omega = align(start, self.train, self.n_align, self.key, method=method)
+            known = method.aligned == "subspace"
+            omega = in_subspace(start, self.train) if known else align(start, self.train, self.n_align, self.key, method=method)
             self.aligned[key] = omega, time.perf_counter() - started
         return self.aligned[key]
 
@@ -134,6 +137,13 @@ class Starts:
             return np.column_stack((self.twice * method.width, self.phases))
         pairs = self.omega * method.width
         return np.concatenate((pairs, pairs), -1) if method.name == "flexformer-nonstationary" else pairs
+
+
+def in_subspace(omega: np.ndarray, data: Sequences) -> np.ndarray:
+    """Frequencies (particle, dim) turned into the hidden subspace at the lengths they have: the most that a start can know."""
+    axes = data.rotation[: data.relevant].double().numpy()
+    inside = omega @ axes.T @ axes
+    return inside * np.linalg.norm(omega, axis=1, keepdims=True) / np.linalg.norm(inside, axis=1, keepdims=True)
 
 
 def align(

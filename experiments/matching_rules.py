@@ -21,7 +21,8 @@ Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]  # rotated tokens (..., di
 
 
 class Sequences(NamedTuple):
-    """context, query (sequence, token, dim); their labels (sequence, token) int64; the number of labels; the hidden rotation (dim, dim)."""
+    """context, query (sequence, token, dim); their labels (sequence, token) int64; the number of labels; the hidden rotation (dim, dim);
+    `relevant`, how many of the rotated coordinates decide the bin."""
 
     context: Tensor
     context_label: Tensor
@@ -29,6 +30,7 @@ class Sequences(NamedTuple):
     query_label: Tensor
     n_labels: int
     rotation: Tensor
+    relevant: int
 
     def take(self, rows: Tensor | slice) -> Sequences:
         """Some of the sequences."""
@@ -56,7 +58,8 @@ def make_sequences(task: str, n_sequences: int, n_tokens: int, dim: int, rng: np
     x = torch.from_numpy(tokens.astype(np.float32))
     labels = torch.from_numpy(np.take_along_axis(permutations, bins, 1))
     turn = torch.from_numpy(rotation.astype(np.float32))
-    return Sequences(x[:, :n_tokens], labels[:, :n_tokens], x[:, n_tokens:], labels[:, n_tokens:], n_bins, turn)
+    relevant = RELEVANT.get(task, dim)
+    return Sequences(x[:, :n_tokens], labels[:, :n_tokens], x[:, n_tokens:], labels[:, n_tokens:], n_bins, turn, relevant)
 
 
 def known_kernel(task: str, rotation: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -92,6 +95,7 @@ def _xor2(z: np.ndarray, points: np.ndarray) -> np.ndarray:
     return (z[..., 0] * z[..., 1] > 0).astype(np.int64)
 
 
+RELEVANT = {"phase": 1, "multi": 2, "ring3": 3, "xor2": 2}  # rotated coordinates that the bin depends on; all of them elsewhere
 RULES: dict[str, tuple[int, Rule | None]] = {
     "phase": (4, _phase),
     "multi": (4, _multi),

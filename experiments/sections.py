@@ -143,6 +143,8 @@ MATCHING_PAIRS = (
     ("align, unfreeze", "end to end"),
     ("align, unfreeze", "end to end, half width"),
     ("align, unfreeze", "shuffled, unfreeze"),
+    ("known subspace, end to end", "align, unfreeze"),
+    ("known subspace, end to end", "end to end, half width"),
 )
 
 

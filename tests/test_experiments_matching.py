@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.matching import METHODS, RULES, Config, Matcher, Starts, align, fit, make_sequences, run
-from experiments.matching_methods import log_repulsion
+from experiments.matching_methods import in_subspace, log_repulsion
 from experiments.matching_rules import known_kernel
 from particles import Alignment, FourierPair, Riesz
 
@@ -193,3 +193,13 @@ def test_phase_bars_on_two_seeds():
 def test_bad_configurations_are_named(change, name):
     with pytest.raises(ValueError, match=name):
         Config(**change)
+
+
+def test_a_start_in_the_hidden_subspace_sees_only_what_the_rule_sees():
+    data = make_sequences("ring3", 3, 8, 16, np.random.default_rng(4))
+    omega = np.random.default_rng(5).standard_normal((6, 16))
+    inside = in_subspace(omega, data)
+    turned = inside @ data.rotation.double().numpy().T
+    assert np.allclose(turned[:, 3:], 0, atol=1e-6)
+    assert np.allclose(np.linalg.norm(inside, axis=1), np.linalg.norm(omega, axis=1))
+    assert np.allclose(in_subspace(omega, make_sequences("iso", 3, 8, 16, np.random.default_rng(4))), omega, atol=1e-6)
