@@ -128,12 +128,13 @@ SIZES: dict[str, dict[str, Any]] = {
 PRESETS = {
     "smoke": Config(
         tasks=("digits",), rows=("softmax", "performer", "nystromformer", "linformer", "soft", "particles", "flexformer"),
-        parts=("main", "bottleneck", "sampling", "norm"), n_seeds=1, max_train=150, max_test=100, size="digits", landmarks=2, n_features=8, n_epochs=2, rates=(0.003,),
+        parts=("main", "bottleneck", "sampling", "norm"), n_seeds=1, max_train=150, max_test=100, size="digits",
+        landmarks=2, n_features=8, n_epochs=2, rates=(0.003,),
         lr=0.003, n_align=5, align_images=64, lengths=(16, 64), n_landmarks=8,
     ),
     "cpu": Config(),
     "paper": Config(
-        tasks=("imagenet",), max_train=10_000_000, max_test=50_000, size="tiny", landmarks=7, n_features=64, drop_path=0.1, n_epochs=300,
+        tasks=("imagenet",), max_train=1_281_167, max_test=50_000, size="tiny", landmarks=7, n_features=64, drop_path=0.1, n_epochs=300,
         n_warm=10, batch_size=1024, align_images=2048, rates=(0.0005, 0.001, 0.002), device="cuda",
     ),
 }  # fmt: skip
