@@ -62,13 +62,15 @@ def figure_reliability(ds: xr.Dataset) -> Figure:
     for axes, task in zip(panels, names, strict=True):
         plot_reliability_tables(ds.reliability.sel(task=task, row=rows), along="row", ax=axes)
         axes.set_title(TITLES[task], fontsize=11, loc="left")
+        if task != "digits":
+            axes.set(xlim=(0.48, 1.01), ylim=(0.38, 1.01))  # of two classes, the more probable one
     return figure
 
 
 def figure_ablations(ds: xr.Dataset) -> Figure:
     """A panel a variation and a colour a map: accuracy on the task where most variations ran; bands are K-x."""
     counted = ds.accuracy.sel(row=sentence_tables.varied(ds)).notnull().sum(("row", "seed"))
-    task = str(ds.task.values[int(counted.argmax())])
+    task = str(ds.task.values[int(counted.values.argmax())])
     one = ds.accuracy.sel(task=task)
     ran = {panel: changes for panel, changes in ABLATIONS.items() if any(_rows(one, what, "K") for what in changes)}
     figure, panels = panels_of(len(ran), 12, 6.4, n_rows=2)
