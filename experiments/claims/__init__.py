@@ -3,11 +3,11 @@
 `CLAIMS` holds them by paper; `judge` turns results into verdicts.
 """
 
-from experiments.claims import coulomb, flexformer, kernelgas, soft, synthetic
+from experiments.claims import coulomb, flexformer, kernelgas, soft, synthetic, theory
 from experiments.claims.claim import INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Claim, Outcome, Results, judge
 
 CLAIMS: dict[str, tuple[Claim, ...]] = {
-    "Coulomb particle model": (*coulomb.CLAIMS, *synthetic.CLAIMS),
+    "Coulomb particle model": (*coulomb.CLAIMS, *synthetic.CLAIMS, *theory.CLAIMS),
     "Flexformer": flexformer.CLAIMS,
     "SOFT": soft.CLAIMS,
     "kernelgas": kernelgas.CLAIMS,

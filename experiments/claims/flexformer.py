@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from experiments.claims.claim import Claim, Region, greater, less, within
-from experiments.claims.rules import Place, Rule, difference, exponent, value
+from experiments.claims.rules import Place, Rule, difference, exponent, value, worst
 
 PAPER = "Flexformer paper"
 TASKS = {"listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder"}
@@ -149,4 +149,14 @@ def _efficiency() -> Iterator[Claim]:
         yield Claim(f"growth of {row}'s {words}", says, source, f"{target:g}", "efficiency", rule, within(target, 0.25))
 
 
-CLAIMS: tuple[Claim, ...] = (*_lra_average(), *_lra_tasks(), *_lra_values(), *_language(), *_transfer(), *_efficiency())
+def _parameters() -> Iterator[Claim]:
+    """What the kernel adds to a model, counted."""
+    for model, target in {"s, small": 0.49, "s, big": 0.43, "n, small": 0.97, "n, big": 0.86}.items():
+        kind, size = model.split(", ")
+        says, rule = f"Flexformer_{kind} adds this share of parameters to the {size} model", worst("extra_parameters", {"model": model})
+        name, differs = f"extra parameters: {model}", "counted, over the paper's 41 and 247 million"
+        source = f"{PAPER}, extra parameters"
+        yield Claim(name, says, source, f"{target} %", "theory_checks", rule, within(target, 0.02), differs=differs)
+
+
+CLAIMS: tuple[Claim, ...] = (*_lra_average(), *_lra_tasks(), *_lra_values(), *_language(), *_transfer(), *_efficiency(), *_parameters())

@@ -139,7 +139,7 @@ def exponent(place: Place, axis: str, score: str = "seconds", least: float = 0.0
         values = values.mean([dim for dim in values.dims if dim not in (axis, "seed")], skipna=False)
         values = values.isel({axis: np.flatnonzero(ds[axis].values >= least)})
         rows = values.transpose(..., axis).values.reshape(-1, values.sizes[axis])
-        return _exponent(values[axis].values, rows)
+        return _exponent(values[axis].values, rows[~np.isnan(rows).all(1)])
 
     return rule
 

@@ -103,7 +103,7 @@ def _newton() -> Iterator[Claim]:
     rule, region = worst("newton_residual"), within(0.0, 0.01)
     yield Claim(
         "Newton converges within 20 steps", says, f"{PAPER}, Newton-Raphson", "residual near 0 after 20 iterations in all stages",
-        "theory_checks", rule, region, differs="random landmarks, largest residual of all conditions",
+        "theory_checks", rule, region, differs="landmarks of random tokens, the largest residual of all stages",
     )  # fmt: skip
 
 
