@@ -156,3 +156,22 @@ def test_every_named_set_says_what_to_place_and_where_it_comes_from(name, tmp_pa
     for folder in (None, tmp_path, tmp_path / "absent"):
         with pytest.raises(FileNotFoundError, match=rf"{name} needs \S+ .*from (https://|lra_release)|{name} needs \S+, from https://"):
             call(name, folder)
+
+
+@pytest.mark.slow
+def test_tables_of_the_library_itself(monkeypatch):
+    datasets, pictures = pytest.importorskip("datasets"), pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(door, "reachable", lambda: True)
+
+    def made(repository: str, config: str | None, split: str):
+        if repository == "ylecun/mnist":
+            images = [pictures.fromarray(np.full((8, 8), k, np.uint8)) for k in range(2, 22)]
+            kinds = datasets.Features({"image": datasets.Image(), "label": datasets.ClassLabel(2)})
+            return datasets.Dataset.from_dict({"image": images, "label": [0, 1] * 10}, features=kinds)
+        return datasets.Dataset.from_dict(TABLES[repository, config])
+
+    monkeypatch.setattr(datasets, "load_dataset", made)
+    assert load("mnist", hub=True, tokeniser="pixels", seed=1).test.tokens[3, 0] == 5
+    assert load("sst2", hub=True, min_count=1, seed=1).vocab_size == 5
+    assert load("stsb", hub=True, seed=1).test.labels[1] == np.float32(4.8)
+    assert load_stream("wikitext-2", hub=True, min_count=2).n_words["train"] == 1 + 10 * (5 + 1 + 5)

@@ -53,7 +53,9 @@ def fetch(name: str, repository: str, config: str | None, parts: Mapping[str, st
     if importlib.util.find_spec("datasets") is None:
         raise ModuleNotFoundError(NEEDS_DATASETS)
     if not offline() and not reachable():
-        raise FileNotFoundError(f"the Hugging Face hub doesn't answer within {TIMEOUT:g} s; {wanted(name)}")
+        raise FileNotFoundError(
+            f"the Hugging Face hub doesn't answer within {TIMEOUT:g} s (HF_HUB_OFFLINE=1 reads its cache); {wanted(name)}"
+        )
     import datasets
 
     try:
