@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from experiments.report import Section
     from experiments.units import Scores, Unit
 
-DIMS = ("mode", "length", "repeat")
-EXTENT = ("modes", "lengths", "n_repeats", "seed", "data")
-ARRAYS = {"seconds": ("attention", "quantile"), "memory": ("attention",)}
+DIMS = ("mode", "length", "seed")
+EXTENT = ("modes", "lengths", "n_seeds", "seed", "data")
+ARRAYS = {"times": ("row", "quantile"), "memory": ("row",)}
 MODES = ("training", "inference", "training causal", "inference causal", "decoding")
 QUANTILES = (0.0, 0.25, 0.5, 0.75)
 TURN = 0.01  # seconds for which a fast call is repeated in its turn, so that what ran before does not leave it with cold caches
@@ -46,8 +46,8 @@ class Row(NamedTuple):
     width: int = 2
 
 
-ROWS = {  # the order of the dimension "attention"
-    "SDPA": Row(),
+ROWS = {  # the order of the dimension "row"; "softmax" is SDPA
+    "softmax": Row(),
     "softmax, matrix": Row(),
     "linear": Row("linear", 1),
     "performer": Row("favor"),
@@ -56,7 +56,7 @@ ROWS = {  # the order of the dimension "attention"
     "hedgehog": Row("hedgehog"),
     "polaformer": Row("polaformer"),
     "flexformer": Row("flexformer"),
-    "flexformer, nonstationary": Row("flexformer-nonstationary"),
+    "flexformer-nonstationary": Row("flexformer-nonstationary"),
     "softmaxfeat": Row("softmaxfeat"),
     "exponential": Row("exponential"),
     "soft": Row(width=1),
@@ -64,7 +64,7 @@ ROWS = {  # the order of the dimension "attention"
     "linformer": Row(width=4),
 }
 BIDIRECTIONAL = ("soft", "nystromformer", "linformer")
-SOFTMAX, MATRIX = "SDPA", "softmax, matrix"
+SOFTMAX, MATRIX = "softmax", "softmax, matrix"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +73,8 @@ class Config:
 
     modes: tuple[str, ...] = MODES  # training, inference, training causal, inference causal, decoding
     lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)  # tokens of a sequence
-    n_repeats: int = 3  # units of each mode and length, with other inputs
-    seed: int = 0  # of the first repeat
+    n_seeds: int = 3  # units of each mode and length, with other inputs
+    seed: int = 0  # the first of them
     batch_size: int = 1  # sequences
     heads: int = 1  # heads
     dim: int = 64  # of a head
@@ -88,7 +88,7 @@ class Config:
         chosen(self.modes, MODES, "modes")
         if not self.lengths or len(set(self.lengths)) < len(self.lengths):
             raise ValueError(f"lengths must be numbers of tokens, each once, got {self.lengths!r}")
-        for name in ("n_repeats", "batch_size", "heads", "dim", "n_rounds", "longest_matrix"):
+        for name in ("n_seeds", "batch_size", "heads", "dim", "n_rounds", "longest_matrix"):
             count(getattr(self, name), name)
         for length in self.lengths:
             count(length, "lengths", least=2)
@@ -97,7 +97,7 @@ class Config:
 
 
 PRESETS = {
-    "smoke": Config(lengths=(32, 64, 128, 256), n_repeats=1, dim=16, n_rounds=2),
+    "smoke": Config(lengths=(32, 64, 128, 256), n_seeds=1, dim=16, n_rounds=2),
     "cpu": Config(),
     "paper": Config(
         lengths=(1000, 2000, 4000, 8000, 16000, 32000), batch_size=16, heads=2, n_rounds=20, longest_matrix=8000, device="cuda"
@@ -111,11 +111,11 @@ REDUCED = {
 
 
 def units(config: Config) -> Iterator[Unit]:
-    """Repeats outermost: an interrupted run has all modes and lengths before it has any twice."""
-    for repeat in range(config.seed, config.seed + config.n_repeats):
+    """Seeds outermost: an interrupted run has all modes and lengths before it has any twice."""
+    for seed in range(config.seed, config.seed + config.n_seeds):
         for mode in config.modes:
             for length in config.lengths:
-                yield {"mode": mode, "length": length, "repeat": repeat}
+                yield {"mode": mode, "length": length, "seed": seed}
 
 
 def rows(config: Config, mode: str, length: int) -> list[str]:
@@ -126,18 +126,24 @@ def rows(config: Config, mode: str, length: int) -> list[str]:
 
 
 def measure(config: Config, unit: Unit) -> Scores:
-    """Seconds (attention, quantile) of QUANTILES over the rounds and MiB of memory (attention,), in the order of ROWS."""
+    """times (row, quantile) [s], QUANTILES over the rounds, and memory (row,) [MiB], in the order of ROWS."""
     import torch
 
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that is here, got {config.device!r}: torch finds no GPU; cpu works everywhere")
     mode, length = unit["mode"], unit["length"]
     torch.manual_seed(0)
-    calls, kept = _decoding(config, length, unit["repeat"]) if mode == "decoding" else _calls(config, mode, length, unit["repeat"])
+    calls, kept = _decoding(config, length, unit["seed"]) if mode == "decoding" else _calls(config, mode, length, unit["seed"])
     memory = {name: kept[name] if name in kept else _memory(config, call) for name, call in calls.items()}
     times = _rounds(config, calls)
-    seconds = [np.quantile(times[name], QUANTILES) if name in times else np.full(len(QUANTILES), np.nan) for name in ROWS]
-    return {"seconds": np.array(seconds), "memory": np.array([memory.get(name, np.nan) for name in ROWS], float)}
+    quantiles = [np.quantile(times[name], QUANTILES) if name in times else np.full(len(QUANTILES), np.nan) for name in ROWS]
+    return {"times": np.array(quantiles), "memory": np.array([memory.get(name, np.nan) for name in ROWS], float)}
+
+
+def arrange(ds: xr.Dataset, chosen: Any = None) -> xr.Dataset:
+    """The Dataset with the names of its rows, and `seconds`: the least time, which other load disturbs least."""
+    ds = ds.assign_coords(row=list(ROWS), quantile=list(QUANTILES))
+    return ds.assign(seconds=ds["times"].isel(quantile=0, drop=True))
 
 
 Calls = dict[str, Callable[[], Any]]
@@ -164,12 +170,12 @@ def _memory(config: Config, call: Callable[[], Any]) -> float:
     return np.nan if added is None else added
 
 
-def _calls(config: Config, mode: str, length: int, repeat: int) -> tuple[Calls, dict[str, float]]:
+def _calls(config: Config, mode: str, length: int, seed: int) -> tuple[Calls, dict[str, float]]:
     """One pass of each attention over the same inputs."""
     import torch
 
     causal, training = mode.endswith("causal"), mode.startswith("training")
-    qkv = [part.requires_grad_(training) for part in _inputs(config, length, repeat)]
+    qkv = [part.requires_grad_(training) for part in _inputs(config, length, seed)]
 
     def call(attend: Callable[..., Tensor], inputs: list[Tensor]) -> None:
         if training:
@@ -197,7 +203,7 @@ def attention(config: Config, name: str, length: int, *, causal: bool) -> Callab
     from attention.softmax_free import softmax_free_attention
 
     if ROWS[name].name:
-        phi = _feature_map(config, name)
+        phi = _feature_map(config, name, length)
         return lambda q, k, v: kernel_attention(q, k, v, phi, is_causal=causal)
     size = ROWS[name].width * config.dim
     pool = PooledLandmarks(max(1, length // size))
@@ -220,47 +226,57 @@ def _by_matrix(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     return scores.softmax(-1) @ v
 
 
-def _feature_map(config: Config, name: str) -> Any:
+def _feature_map(config: Config, name: str, length: int) -> Any:
     import torch
 
     from attention.feature_map import feature_map
 
     row, generator = ROWS[name], torch.Generator().manual_seed(0)
-    phi = feature_map(row.name, dim=config.dim, n_features=row.width * config.dim, heads=config.heads, generator=generator)
+    options: dict[str, Any] = {"horizon": length + 1} if row.name == "cosformer" else {}
+    phi = feature_map(row.name, dim=config.dim, n_features=row.width * config.dim, heads=config.heads, generator=generator, **options)
     return phi.requires_grad_(False).to(config.device)
 
 
-def _inputs(config: Config, length: int, repeat: int) -> list[Tensor]:
+def _inputs(config: Config, length: int, seed: int) -> list[Tensor]:
     """q, k and v, N(0, 1/4) each."""
     import torch
 
-    generator = torch.Generator().manual_seed(repeat)
+    generator = torch.Generator().manual_seed(seed)
     shape = (config.batch_size, config.heads, length, config.dim)
     return [0.5 * torch.randn(*shape, generator=generator).to(config.device) for _ in range(3)]
 
 
-def _decoding(config: Config, length: int, repeat: int) -> tuple[Calls, dict[str, float]]:
+def _decoding(config: Config, length: int, seed: int) -> tuple[Calls, dict[str, float]]:
     """One more token after `length`, and MiB that are kept between two tokens."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
     from attention.linear import kernel_attention
 
-    q, k, v = _inputs(config, length + 1, repeat)
-    before, token = [part[:, :, :length] for part in (q, k, v)], [part[:, :, length:] for part in (q, k, v)]
+    q, k, v = _inputs(config, length + 1, seed)
+    token = [part[:, :, length:] for part in (q, k, v)]
     calls: Calls = {SOFTMAX: torch.no_grad()(lambda: scaled_dot_product_attention(token[0], k, v))}
     kept = {SOFTMAX: _mib(k, v)}
     for name in rows(config, "decoding", length):
         if ROWS[name].name:
-            phi = _feature_map(config, name)
+            phi = _feature_map(config, name, length)
             with torch.no_grad():
-                state = kernel_attention(*before, phi, is_causal=True, return_state=True)[1]
-            step = torch.no_grad()(kernel_attention)
-            calls[name] = partial(step, *token, phi, is_causal=True, state=state, return_state=True)
+                state = kernel_attention(q[:, :, :length], k[:, :, :length], v[:, :, :length], phi, is_causal=True, return_state=True)[1]
+            calls[name] = partial(_token, token, phi, state)
             kept[name] = _mib(*(part for part in state if torch.is_tensor(part)))
     for call in calls.values():
         call()
     return calls, kept
+
+
+def _token(token: list[Tensor], phi: Any, state: Any) -> Any:
+    """One more token from a state."""
+    import torch
+
+    from attention.linear import kernel_attention
+
+    with torch.no_grad():
+        return kernel_attention(token[0], token[1], token[2], phi, is_causal=True, state=state, return_state=True)
 
 
 def _mib(*tensors: Tensor) -> float:
@@ -286,7 +302,7 @@ def rehearse(config: Config) -> str:
     small = replace(config, device="cpu", n_rounds=1, lengths=config.lengths[:1])
     unit = next(units(small))
     found = measure(small, unit)
-    slowest = float(np.nanmax(found["seconds"][:, 0]))
+    slowest = float(np.nanmax(found["times"][:, 0]))
     memory, n_units = float(np.nanmax(found["memory"])), len(list(units(config)))
     return (
         f"{unit['mode']} of {unit['length']} tokens, batch {config.batch_size}: at most {slowest:.2f} s and {memory:.0f} MiB an attention "
@@ -299,8 +315,8 @@ def run(config: Config, **how: Any) -> xr.Dataset:
 
     Returns
     -------
-    Dataset over (mode, length, repeat): seconds (attention, quantile of QUANTILES) of processor time, memory (attention) [MiB], with the
-    attentions in the order of ROWS; NaN where an attention has no such mode or length.
+    Dataset over (mode, length, seed, row): times (quantile of the rounds) [s of processor time], seconds, the least of them, and memory
+    [MiB]; NaN where an attention has no such mode or length.
     """
     from experiments import sweep
 

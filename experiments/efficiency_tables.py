@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -15,19 +15,19 @@ from particles.arrays import as_float
 
 PAPER = {  # Flexformer, retrieval at N = 4000: memory [GB], iterations per second
     MATRIX: (21.2, 7), "linear": (2.2, 22), "performer": (2.4, 21), "rfa": (2.5, 19), "cosformer": (2.2, 22), "hedgehog": (2.8, 18),
-    "polaformer": (3.0, 16), "flexformer, nonstationary": (3.4, 18),
+    "polaformer": (3.0, 16), "flexformer-nonstationary": (3.4, 18),
 }  # fmt: skip
 PAPER_LENGTH = 4000
 
 
-def exponent(lengths: Sequence[float], values: np.ndarray, *, level: float = 0.95) -> Estimate:
-    """Slope of log values (length, repeat) against log length by least squares, with Student's interval of its points' scatter.
+def exponent(lengths: Any, values: np.ndarray, *, level: float = 0.95) -> Estimate:
+    """Slope of log values (length, seed) against log length by least squares, with Student's interval of its points' scatter.
 
     Only the upper half of the lengths counts, where fixed costs matter least. NaN where fewer than two of these lengths have values.
     """
     lengths, values = np.asarray(as_float(lengths, "lengths"), float), np.asarray(values, float)
     if values.ndim != 2 or len(values) != len(lengths):
-        raise ValueError(f"values must be (length, repeat) for {len(lengths)} lengths, got {values.shape}")
+        raise ValueError(f"values must be (length, seed) for {len(lengths)} lengths, got {values.shape}")
     upper = np.argsort(lengths)[len(lengths) // 2 :]
     x = np.repeat(np.log(lengths[upper]), values.shape[1])
     y = np.log(np.where(values[upper] > 0, values[upper], np.nan)).ravel()
@@ -43,7 +43,7 @@ def exponent(lengths: Sequence[float], values: np.ndarray, *, level: float = 0.9
     return Estimate(slope, slope - half, slope + half)
 
 
-def crossover(lengths: Sequence[float], own: np.ndarray, other: np.ndarray) -> float:
+def crossover(lengths: Any, own: np.ndarray, other: np.ndarray) -> float:
     """The length from which `own` (length,) stays below `other`, by interpolation of the logarithm of their ratio.
 
     0 where it is below at every length, infinity where it is not at the last; NaN without common lengths.
@@ -63,23 +63,17 @@ def crossover(lengths: Sequence[float], own: np.ndarray, other: np.ndarray) -> f
     return float(math.exp(np.log(n[last]) + share * (np.log(n[last + 1]) - np.log(n[last]))))
 
 
-def best(ds: xr.Dataset, name: str) -> xr.DataArray:
-    """(mode, length, attention, repeat) of seconds (the least of the rounds, which load disturbs least) or memory, attentions by name."""
-    values = ds[name].isel(quantile=0) if name == "seconds" else ds[name]
-    return values.assign_coords(attention=list(ROWS)).transpose("mode", "length", "attention", "repeat")
-
-
 def section(ds: xr.Dataset) -> Section:
     """One table a mode, the paper's table beside ours, and what they show."""
-    seconds, memory = best(ds, "seconds"), best(ds, "memory")
+    seconds, memory = (ds[name].transpose("mode", "length", "row", "seed") for name in ("seconds", "memory"))
     modes = [mode for mode in MODES if mode in ds["mode"].values]
     tables = [_mode_table(seconds.sel(mode=mode), memory.sel(mode=mode), mode) for mode in modes]
     if "training" in modes:
         tables.append(_paper_table(seconds.sel(mode="training"), memory.sel(mode="training")))
     text = (
         f"Time and memory of attention alone against the length of the sequence. {ds.attrs['finished']} of {ds.attrs['planned']} units "
-        f"(a mode, a length and a repeat) ran. Reduced: {REDUCED['cpu']}.\n\n"
-        "All attentions of a unit take turns; a time is the least of its rounds, in processor seconds on one thread, mean over repeats. "
+        f"(a mode, a length and a seed) ran. Reduced: {REDUCED['cpu']}.\n\n"
+        "All attentions of a unit take turns; a time is the least of its rounds, in processor seconds on one thread, mean over seeds. "
         "An exponent is the slope of log time against log length over the upper half of the lengths, with a 95 % interval."
     )
     pictures = {"seconds.png": "Time against length; slopes are those of the upper half.", "memory.png": "Memory against length."}
@@ -88,10 +82,10 @@ def section(ds: xr.Dataset) -> Section:
 
 def _mode_table(seconds: xr.DataArray, memory: xr.DataArray, mode: str) -> Table:
     lengths = seconds["length"].values
-    last, reference = int(lengths.max()), seconds.sel(attention=SOFTMAX)
+    last, reference = int(lengths.max()), seconds.sel(row=SOFTMAX)
     rows = []
     for name in ROWS:
-        time, room = seconds.sel(attention=name), memory.sel(attention=name)
+        time, room = seconds.sel(row=name), memory.sel(row=name)
         if not np.isfinite(time).any():
             continue
         faster = _mean(reference.sel(length=last)) / _mean(time.sel(length=last))
@@ -107,7 +101,7 @@ def _mode_table(seconds: xr.DataArray, memory: xr.DataArray, mode: str) -> Table
 def _paper_table(seconds: xr.DataArray, memory: xr.DataArray) -> Table:
     """Both as multiples of softmax with its matrix, at our length nearest to the paper's."""
     length = int(seconds["length"].values[np.argmin(np.abs(seconds["length"].values - PAPER_LENGTH))])
-    time, room = ({name: _mean(part.sel(length=length, attention=name)) for name in PAPER} for part in (seconds, memory))
+    time, room = ({name: _mean(part.sel(length=length, row=name)) for name in PAPER} for part in (seconds, memory))
     rows = []
     for name, (gigabytes, rate) in PAPER.items():
         theirs = [f"{gigabytes:.1f}", f"{rate}", f"{rate / PAPER[MATRIX][1]:.2f}", f"{gigabytes / PAPER[MATRIX][0]:.2f}"]
@@ -124,15 +118,15 @@ def _verdicts(seconds: xr.DataArray, mode: str) -> list[str]:
     """Which attentions are linear in the length, by their interval: at most 1.25; SDPA beside them."""
     lengths, found = (
         seconds["length"].values,
-        {name: exponent(seconds["length"].values, seconds.sel(attention=name).values) for name in ROWS},
+        {name: exponent(seconds["length"].values, seconds.sel(row=name).values) for name in ROWS},
     )
     known = {name: value for name, value in found.items() if math.isfinite(value.high) and name not in (SOFTMAX, MATRIX)}
     if not known or not math.isfinite(found[SOFTMAX].value):
-        return [f"{mode}: too few lengths or repeats for exponents."]
+        return [f"{mode}: too few lengths or seeds for exponents."]
     linear = [name for name, value in known.items() if value.high <= 1.25]
     rest = [f"{name} {value.value:.2f}" for name, value in known.items() if name not in linear]
-    reference = _mean(seconds.sel(attention=SOFTMAX))
-    ends = {name: crossover(lengths, _mean(seconds.sel(attention=name)), reference) for name in known}
+    reference = _mean(seconds.sel(row=SOFTMAX))
+    ends = {name: crossover(lengths, _mean(seconds.sel(row=name)), reference) for name in known}
     first = min(ends, key=lambda name: (math.isnan(ends[name]), ends[name]))
     line = f"{mode}: SDPA grows with exponent {found[SOFTMAX].value:.2f}; {len(linear)} of {len(known)} others are at most linear "
     line += "(upper end of the interval at most 1.25)" + (f", not shown for {', '.join(rest)}" if rest else "")
@@ -145,9 +139,9 @@ def _verdicts(seconds: xr.DataArray, mode: str) -> list[str]:
 
 
 def _mean(values: xr.DataArray) -> np.ndarray:
-    """Over the repeats that ran."""
-    finite = np.isfinite(values)
-    return (values.where(finite, 0.0).sum("repeat") / finite.sum("repeat").where(finite.any("repeat"))).values
+    """Over the seeds that ran."""
+    finite = values.notnull()
+    return (values.fillna(0.0).sum("seed") / finite.sum("seed").where(finite.any("seed"))).values
 
 
 def _length(value: float, lengths: np.ndarray) -> str:
@@ -164,7 +158,7 @@ def _interval(value: Estimate) -> str:
     return f"{value.value:.2f}" + (f" ({value.low:.2f} to {value.high:.2f})" if math.isfinite(value.high) else "")
 
 
-def _number(value: float) -> str:
+def _number(value: Any) -> str:
     return f"{float(value):.3g}" if math.isfinite(value) else "-"
 
 

@@ -24,7 +24,9 @@ CUT, WHOLE = (0.08, 1.0), 256 / 224  # share of the area that a training crop ke
 class Part(Protocol):
     """Labelled images: labels (row,) int64, and `take(rows)` float32 (row, channel, side, side)."""
 
-    labels: np.ndarray
+    @property
+    def labels(self) -> np.ndarray:
+        """Classes (row,) int64."""
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The images of these rows."""
@@ -58,8 +60,8 @@ class Files:
     def _read(self, path: Path) -> np.ndarray:
         from PIL import Image
 
-        with Image.open(path) as image:
-            image = image.convert("RGB")
+        with Image.open(path) as file:
+            image = file.convert("RGB")
             box = _middle(image.size) if self.rng is None else _random_box(image.size, self.rng)
             pixels = np.asarray(image.resize((self.side, self.side), Image.Resampling.BICUBIC, box), np.float32) / 255
         mirrored = self.rng is not None and self.rng.random() < 0.5

@@ -100,8 +100,10 @@ def _main_tables(ds: xr.Dataset, task: str) -> list[Table]:
     if not rows:
         return []
     header = ["attention", "accuracy [%]", "log loss", "ECE [%]", "against softmax", "train s", "weights", "norms of stages", "paper [%]"]
-    norms = "norms: mean spectral norm of the trained attention matrices of stages 1 to 3 (none where the output is divided by its size)"
-    return [Table(f"Attentions, {task}", header, rows, [NOTE, norms, "paper: top-1 on ImageNet-1k, Tiny; soft++ from its released code"])]
+    of_norms = "norms: mean spectral norm of the trained attention matrices of stages 1 to 3 (none where the output is divided by its size)"
+    return [
+        Table(f"Attentions, {task}", header, rows, [NOTE, of_norms, "paper: top-1 on ImageNet-1k, Tiny; soft++ from its released code"])
+    ]
 
 
 def _main_verdicts(ds: xr.Dataset, task: str) -> list[str]:
@@ -203,7 +205,7 @@ def _norm_table(ds: xr.Dataset) -> Table:
 def norms_of(ds: xr.Dataset, row: str) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of tokens (length,) and norms (seed, length) of the seeds that ran."""
     part = ds.sel(task=RANDOM, row=row)
-    ran = np.isfinite(part["norm"]).all("length").values
+    ran = part["norm"].notnull().all("length").values
     return part["tokens"].values[ran][:1].ravel(), part["norm"].values[ran]
 
 

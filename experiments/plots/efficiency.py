@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.efficiency import MATRIX, MODES, SOFTMAX
-from experiments.efficiency_tables import best, exponent
+from experiments.efficiency_tables import exponent
 from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, axes_of, finish, panels_of
 
 STYLES = {  # colour, line, marker; families share a colour
@@ -21,7 +21,7 @@ STYLES = {  # colour, line, marker; families share a colour
     "softmaxfeat": (SKY, "--", "v"),
     "rfa": (ORANGE, "-", "^"),
     "flexformer": (ORANGE, "--", "v"),
-    "flexformer, nonstationary": (ORANGE, ":", "D"),
+    "flexformer-nonstationary": (ORANGE, ":", "D"),
     "hedgehog": (BLUE, "-", "^"),
     "exponential": (BLUE, "--", "v"),
     "soft": (GREEN, "-", "P"),
@@ -32,16 +32,16 @@ UNITS = {"seconds": "time [ms]", "memory": "memory [MiB]"}
 
 
 def plot_lengths_of(values: xr.DataArray, *, ax: Axes | None = None, title: str = "", unit: str = "time [ms]", scale: float = 1.0) -> Axes:
-    """values (length, attention, repeat): a line of means an attention, with its fitted exponent in the legend; logarithmic axes."""
+    """values (length, row, seed): a line of means an attention, with its fitted exponent in the legend; logarithmic axes."""
     ax = axes_of(ax)
     lengths = values["length"].values
     for name, (colour, line, marker) in STYLES.items():
-        if name not in values["attention"].values or not np.isfinite(values.sel(attention=name)).any():
+        if name not in values["row"].values or not np.isfinite(values.sel(row=name)).any():
             continue
-        part = values.sel(attention=name)
+        part = values.sel(row=name).transpose("length", "seed")
         slope = exponent(lengths, part.values).value
         label = f"{name}, {slope:.2f}" if np.isfinite(slope) else name
-        ax.plot(lengths, scale * part.mean("repeat"), color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.3, label=label)
+        ax.plot(lengths, scale * part.mean("seed"), color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.3, label=label)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
     ax.set_xticks(lengths, [str(n) for n in lengths], rotation=45)
@@ -58,7 +58,5 @@ def figure_efficiency(ds: xr.Dataset, measure: str = "seconds") -> Figure:
     figure, axes = panels_of(len(modes), 11.5 if len(modes) > 1 else 6.0, 3.6 * n_rows, n_rows)
     for mode, ax in zip(modes, axes):
         title = f"{mode}: kept between tokens" if (mode, measure) == ("decoding", "memory") else mode
-        plot_lengths_of(
-            best(ds, measure).sel(mode=mode), ax=ax, title=title, unit=UNITS[measure], scale=1e3 if measure == "seconds" else 1.0
-        )
+        plot_lengths_of(ds[measure].sel(mode=mode), ax=ax, title=title, unit=UNITS[measure], scale=1e3 if measure == "seconds" else 1.0)
     return figure
