@@ -7,8 +7,6 @@ entry for each other band, times the softmax within a band, so that the loss of 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

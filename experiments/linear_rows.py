@@ -1,18 +1,18 @@
 """The attentions that Flexformer's tables compare, and learned kernels with their controls: the rows of long-range tasks and of language.
 
-| row                              | attention                                                                              |
-|----------------------------------|----------------------------------------------------------------------------------------|
-| softmax                          | scaled dot products                                                                    |
-| linear                           | 1 + elu (Katharopoulos et al. 2020)                                                    |
-| performer                        | FAVOR+ features, orthogonal particles that stay                                        |
-| rfa                              | random Fourier features with the factor exp |x|^2 / 2, particles that stay, unit norm and RMS norm |
-| cosformer, hedgehog, polaformer  | as in their papers, see `attention.feature_map`                                        |
-| soft                             | SOFT's Gaussian kernel through means of windows; bidirectional only                    |
-| flexformer, ... nonstationary    | learned frequencies under the recipe that trains: unit-norm queries and keys, no denominator, RMS norm |
-| ..., literal                     | the same as printed: no norm, divided by the sum of the kernel, which may vanish       |
-| softmaxfeat, x                   | softmax over learned particles: x = fixed, learned (end to end), learned from a narrow start, align (Phase A, then frozen), |
-|                                  | align, unfreeze (then trained), shuffled, unfreeze (the same with permuted labels)     |
-| flexformer, align, unfreeze      | Phase A before the frequencies are trained; and the same with permuted labels          |
+| row                        | attention                                                                                       |
+|----------------------------|-------------------------------------------------------------------------------------------------|
+| softmax                    | scaled dot products                                                                             |
+| linear                     | 1 + elu (Katharopoulos et al. 2020)                                                             |
+| performer                  | FAVOR+ features, orthogonal particles that stay                                                 |
+| rfa                        | cos and sin of random frequencies that stay, under Flexformer's recipe (below)                  |
+| cosformer, hedgehog, polaformer | as in their papers, see `attention.feature_map`                                            |
+| soft                       | SOFT's Gaussian kernel through means of windows; bidirectional only                             |
+| flexformer(-nonstationary) | learned frequencies under the recipe that trains: unit-norm queries and keys, no denominator, RMS norm |
+| ..., literal               | as printed: no norm, divided by the sum of the kernel, which may vanish                         |
+| softmaxfeat, x             | softmax over particles: fixed; learned end to end, also from a narrow start; align: Phase A, then frozen; |
+|                            | align, unfreeze: then trained; shuffled, unfreeze: the same with permuted labels                |
+| flexformer, x              | the same of its frequencies                                                                     |
 
 A state holds `n_features` x head_dim numbers in all rows but linear and cosformer (1 and 2 features for each dimension of a head, as in
 their papers) and polaformer (2); softmax keeps every key and value.
@@ -103,7 +103,7 @@ def built(row: Row, seed: int, **sizes: Any) -> Transformer:
     return model
 
 
-# ---- learning rates: every family's own, chosen from the same ones ---------------------------------------------------------------------------
+# ---- learning rates: every family's own, chosen from the same ones ----------------------------------------------------------------------
 
 
 def units_of(config: Any) -> Iterator[Unit]:
@@ -145,3 +145,39 @@ def best_rates(ds: xr.Dataset, score: str) -> dict[str, float]:
             if value == value and value > found.get(key, (-math.inf, 0.0))[0]:
                 found[key] = value, float(rate)
     return {key: rate for key, (_, rate) in found.items()}
+
+
+# ---- which rows are compared ----------------------------------------------------------------------------------------------------------
+
+PAIRS = (
+    ("flexformer", "softmax"),
+    ("flexformer-nonstationary", "softmax"),
+    ("flexformer-nonstationary", "flexformer"),
+    ("flexformer", "flexformer, literal"),
+    ("flexformer, align, unfreeze", "flexformer"),
+    ("flexformer, align, unfreeze", "flexformer, shuffled, unfreeze"),
+    ("flexformer, align, unfreeze", "flexformer, narrow start"),
+    ("softmaxfeat, learned", "softmaxfeat, fixed"),
+    ("softmaxfeat, align", "softmaxfeat, fixed"),
+    ("softmaxfeat, align, unfreeze", "softmaxfeat, learned"),
+    ("softmaxfeat, align, unfreeze", "softmaxfeat, shuffled, unfreeze"),
+    ("softmaxfeat, align, unfreeze", "softmaxfeat, narrow start"),
+)
+
+
+def best(ds: xr.Dataset, names: Sequence[str], score: str) -> str | None:
+    """The name with the largest mean `score` over seeds of a Dataset over (row, seed), of those that ran; chosen on validation data."""
+    means = {name: float(ds[score].sel(row=name).mean("seed")) for name in names if name in ds["row"].values}
+    known = {name: value for name, value in means.items() if value == value}
+    return max(known, key=known.__getitem__) if known else None
+
+
+def pairs_of(ds: xr.Dataset, score: str) -> list[tuple[str, str]]:
+    """The pairs that are compared on one task: our best row against softmax and the best linear baseline, then `PAIRS` as far as they ran.
+
+    The best ones have the largest validation `score`, which no test saw.
+    """
+    ours, rival = best(ds, OURS, score), best(ds, LINEAR, score)
+    ran = {str(name) for name in ds["row"].values if bool(ds[score].sel(row=name).notnull().any())}
+    wanted = [(ours, "softmax"), (ours, rival), *PAIRS]
+    return [pair for pair in dict.fromkeys(wanted) if None not in pair and ran.issuperset(pair)]  # type: ignore[arg-type,return-value]

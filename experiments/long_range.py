@@ -74,8 +74,15 @@ class Config:
         for name in ("lr", "omega_lr", "weight_decay"):
             if getattr(self, name) is not None:
                 positive(getattr(self, name), name, zero=name == "weight_decay")
-        chosen((self.size,), ("smoke", "cpu", "paper"), "size")
+        self._check_size()
         check_rates(self.lrs, self.rates, TASKS)
+
+    def _check_size(self) -> None:
+        from experiments import long_range_tasks as tasks
+
+        chosen((self.size,), tasks.SIZES, "size")
+        for task in self.tasks:
+            tasks.size(self.size, task)
 
 
 PRESETS = {
@@ -88,7 +95,10 @@ PRESETS = {
 }  # fmt: skip
 REDUCED = {
     "smoke": "tiny models on 100 sequences of at most 30 tokens; images are scikit-learn's digits of 4x4 pixels",
-    "cpu": "",
+    "cpu": "width 32, 32 features; text: 256 bytes of 4,000, 12,000 reviews, one layer; ListOps: 20 to 100 tokens of 500 to 2,000, depth 5 of "
+    "10, 5 arguments of 10, 8,000 of 96,000 sequences, 2 layers of 6; retrieval: pairs of questions (QQP) of 40 words in place of pairs of "
+    "papers in bytes, 2 layers of 4; image: 16x16 of 32x32 grey pixels, 6,000 of 45,000 images, 2 epochs of 200; Pathfinder: "
+    "contours of 6 dashes of 14, 16x16 of 32x32 pixels, 6,000 of 160,000 images, 2 epochs of 200",
 }
 
 
@@ -147,6 +157,13 @@ def estimate(config: Config, unit: Unit) -> tuple[float, float]:
     scores = size.typical * size.heads if row.attention == "softmax" else 4 * size.n_features
     memory = 4e8 + 60.0 * size.batch_size * size.typical * size.layers * (size.dim + size.ff + scores)
     return tasks.cost(size, row) * seen / SPEED, memory
+
+
+def rehearse(config: Config) -> str:
+    """One sequence of each task through two steps of Flexformer at the Config's sizes, in words."""
+    from experiments import long_range_tasks as tasks
+
+    return "; ".join(tasks.rehearse(config.size, ROWS["flexformer"], task) for task in config.tasks)
 
 
 def run(config: Config, **how: Any) -> xr.Dataset:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attention.model import Transformer
 
 GENERATED = ("listops", "pathfinder", "digits")  # need no folder
+LONGEST = {"listops": 2000, "text": 4000, "retrieval": 8000, "image": 1024, "pathfinder": 1024}  # tokens at the paper's sizes
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ SIZES: dict[str, dict[str, Size]] = {
     "smoke": {
         "listops": Size("listops", {"rule": ListOps(5, 30, 3, 3)}, 15, 100, 60, 2, 32, **_TREES, **_TINY),
         "image": Size("digits", _PIXELS, 16, 100, 60, 2, 32, n_classes=10, **_TINY),
-        "pathfinder": Size("pathfinder", {"tokeniser": "pixels", "rule": Pathfinder(contour=3, size=16)}, 64, 60, 40, 2, 32, **_TINY),
+        "pathfinder": Size("pathfinder", _PIXELS | {"pool": 4, "rule": Pathfinder(contour=6)}, 64, 60, 40, 2, 32, **_TINY),
     },
     "cpu": {
         "listops": Size("listops", {"rule": ListOps(20, 100, 5, 5)}, 40, 8000, 2000, 3, 32, **_TREES, **_SMALL),
-        "text": Size("imdb", _BYTES, 256, 4000, 2000, 2, 16, **_SMALL),
+        "text": Size("imdb", _BYTES, 256, 12_000, 2000, 2, 32, **_SMALL | {"layers": 1}),
         "retrieval": Size("qqp_subset", _WORDS, 25, 8000, 2000, 3, 32, vocab_size=6000, **_SMALL),
         "image": Size("cifar10_grey_subset", _PIXELS, 256, 6000, 2000, 2, 32, n_classes=10, **_ONE),
-        "pathfinder": Size("pathfinder", {"tokeniser": "pixels", "rule": Pathfinder(contour=4, size=16)}, 256, 6000, 2000, 2, 32, **_ONE),
+        "pathfinder": Size("pathfinder", _PIXELS | {"rule": Pathfinder(contour=6)}, 256, 6000, 2000, 2, 32, **_ONE),
     },
     "paper": {
         "listops": Size("listops", {}, 1000, 96_000, 2000, 2, 32, 512, 8, 6, 2048, 128, lr=1.6e-3, **_TREES, **_LONG),
@@ -76,7 +77,8 @@ SIZES: dict[str, dict[str, Size]] = {
             weight_decay=0.0, pooling="cls",
         ),
         "pathfinder": Size(
-            "pathfinder", {"tokeniser": "pixels"}, 1024, 160_000, 20_000, 200, 512, 128, 4, 1, 128, 64, dropout=0.2, lr=1e-3, weight_decay=0.0
+            "pathfinder", {"tokeniser": "pixels"}, 1024, 160_000, 20_000, 200, 512, 128, 4, 1, 128, 64, dropout=0.2, lr=1e-3,
+            weight_decay=0.0,
         ),
     },
 }  # fmt: skip
@@ -90,7 +92,7 @@ def size(name: str, task: str) -> Size:
 
 
 def data(of: Size, folder: str, *, n_train: int | None = None) -> Dataset:
-    """The data of a size, generated or from the folder (by default the one that KERNELGAS_DATA names); a validation part of 1,000 at most."""
+    """The data of a size, generated or from the folder (by default that of KERNELGAS_DATA); 1,000 validation rows at most."""
     place = None if of.source in GENERATED else folder or os.environ.get("KERNELGAS_DATA")
     limits = {"max_train": n_train or of.n_train, "max_validation": min(1000, of.n_test), "max_test": of.n_test}
     return load(of.source, place, **of.options, **limits)
@@ -108,3 +110,32 @@ def cost(of: Size, row: Row) -> float:
 
     names = ("dim", "heads", "layers", "ff", "dropout", "pooling", "n_features", "vocab_size", "n_classes")
     return counts(model_config(row, max_length=of.typical, **{name: getattr(of, name) for name in names}), of.typical)["total"].flops
+
+
+def rehearse(name: str, row: Row, task: str) -> str:
+    """Two steps of a row at the full length on one random sequence, in words; nothing is read or written."""
+    import time
+
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    of, longest = SIZES[name][task], LONGEST[task]
+    names = ("dim", "heads", "layers", "ff", "dropout", "pooling", "n_features", "vocab_size", "n_classes")
+    trained = built(row, 0, max_length=longest, **{field: getattr(of, field) for field in names})
+    optimiser, generator = torch.optim.AdamW(trained.parameters(), lr=of.lr), torch.Generator().manual_seed(0)
+    batch = {
+        "tokens": torch.randint(of.vocab_size, (1, longest), generator=generator),
+        "key_mask": torch.ones(1, longest, dtype=torch.bool),
+    }
+    for _ in range(2):
+        start = time.perf_counter()
+        cross_entropy(trained(batch), torch.zeros(1, dtype=torch.int64)).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        seconds = time.perf_counter() - start
+    steps = of.n_epochs * -(-of.n_train // of.batch_size)
+    size = sum(p.numel() for p in trained.parameters()) / 1e6
+    return (
+        f"{task}: {size:.2f} M parameters, {seconds:.1f} s for a sequence of {longest:,} tokens, "
+        f"{steps:,} steps of {of.batch_size}, {steps * of.batch_size * seconds / 86400:,.0f} days here"
+    )
