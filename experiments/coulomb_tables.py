@@ -64,11 +64,10 @@ def _against(ds: xr.Dataset, where: dict[str, object]) -> list[str]:
     values = ds["fresh_accuracy"].sel(where)
     pairs = [("particles", other) for other in ("rff tuned", "importance", "svm tuned", "particles, no repulsion")]
     pairs += [("paper", other) for other in ("rff", "importance", "paper, no repulsion")]
-    present = set(ds["method"].values)
     return [
         f"{METHODS[first]} against {METHODS[second]}: {verdict(_difference(values, first, second))}"
         for first, second in pairs
-        if {first, second} <= present
+        if _common(values, first, second)
     ]
 
 
@@ -157,17 +156,29 @@ def _methods_table(values: xr.DataArray, axis: str, title: str) -> Table:
 
 def _differs(values: xr.DataArray, name: str) -> bool:
     """Whether a method's paired difference to our particles excludes 0; values (method, seed)."""
-    if name == "particles" or "particles" not in values["method"].values or values.sizes["seed"] < 2:
+    if name == "particles" or _common(values, name, "particles") < 2:
         return False
     _, low, high = _difference(values, name, "particles")
     return not low <= 0 <= high
 
 
 def _difference(values: xr.DataArray, first: str, second: str) -> Estimate:
-    return paired_difference(values.sel({"method": first}).values, values.sel({"method": second}).values)
+    """Over the seeds that ran for both."""
+    both = values.sel({"method": [first, second]}).transpose("method", "seed").dropna("seed").values
+    return paired_difference(*both)
+
+
+def _common(values: xr.DataArray, first: str, second: str) -> int:
+    """Seeds that ran for both."""
+    if not {first, second} <= set(values["method"].values):
+        return 0
+    return values.sel({"method": [first, second]}).dropna("seed").sizes["seed"]
 
 
 def _cell(values: xr.DataArray) -> str:
+    values = values[np.isfinite(values.values)]
+    if not values.size:
+        return "-"
     mean, low, high = mean_interval(100 * values.values)
     return f"{mean:.1f}" if np.isinf(high) else f"{mean:.1f} ± {(high - low) / 2:.1f}"
 

@@ -30,7 +30,11 @@ SEED_NOTE = "mean ± standard deviation over seeds; every choice is made on the 
 def compare(part: xr.Dataset, first: str, second: str, names: dict[str, str], what: str) -> str:
     """One sentence on the paired differences of two methods in accuracy and log loss (method, seed); one seed gives no interval."""
     pair = f"{what}: {names.get(first, first)} against {names.get(second, second)}"
-    accuracy, loss = ([part[name].sel({"method": method}).values for method in (first, second)] for name in ("accuracy", "log_loss"))
+    accuracy, loss = (np.array([part[name].sel({"method": method}) for method in (first, second)]) for name in ("accuracy", "log_loss"))
+    both = np.isfinite(accuracy).all(0)  # only seeds that ran for both
+    accuracy, loss = accuracy[:, both], loss[:, both]
+    if not both.any():
+        return f"{pair}: not both were run."
     if len(accuracy[0]) < 2:
         return f"{pair}: {signed(100 * float(accuracy[0][0] - accuracy[1][0]))} points on one seed, no interval."
     points = verdict(paired_difference(*accuracy))

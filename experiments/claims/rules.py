@@ -126,10 +126,11 @@ def ratio(pairs: Sequence[tuple[Place, Place]], score: str = "seconds") -> Rule:
     return rule
 
 
-def exponent(place: Place, axis: str, score: str = "seconds", least: float = 0.0) -> Rule:
+def exponent(place: Place, axis: str, score: str = "seconds", least: float = 0.0, sizes: str = "") -> Rule:
     """The exponent gamma of score ~ axis^gamma over values of the axis from `least` on, by least squares in logarithms.
 
-    Its error is that over the seeds, or of the fit where there is one seed only; three sizes at least.
+    `sizes` names the score that holds the axis's values, where they are no coordinate. The error is that over the seeds, or of the fit where
+    there is one seed only; three sizes at least.
     """
 
     def rule(ds: xr.Dataset) -> Finding | None:
@@ -137,9 +138,12 @@ def exponent(place: Place, axis: str, score: str = "seconds", least: float = 0.0
         if values is None or axis not in values.dims:
             return None
         values = values.mean([dim for dim in values.dims if dim not in (axis, "seed")], skipna=False)
-        values = values.isel({axis: np.flatnonzero(ds[axis].values >= least)})
         rows = values.transpose(..., axis).values.reshape(-1, values.sizes[axis])
-        return _exponent(values[axis].values, rows[~np.isnan(rows).all(1)])
+        at = _at(ds, sizes, place) if sizes else ds[axis]
+        if at is None or axis not in ds.coords and not sizes:
+            return None
+        known = at.mean([dim for dim in at.dims if dim != axis]).values
+        return _exponent(known[known >= least], rows[~np.isnan(rows).all(1)][:, known >= least])
 
     return rule
 
@@ -204,10 +208,11 @@ def _joined(known: Sequence[Finding], factor: float, unit: str, note: str) -> Fi
 
 def _by_stratum(ds: xr.Dataset, score: str, place: Place, examples: bool) -> np.ndarray | None:
     """The score at a place, (stratum, seed, example); one example where only its mean is known."""
-    name = "correct" if examples and score == "accuracy" and "correct" in ds else score
-    values = _at(ds, name, place)
+    kept, example = PER_EXAMPLE.get(score, ("", ""))
+    values = _at(ds, kept if examples and kept in ds else score, place)
     if values is None:
         return None
+    values = values.rename({example: "example"}) if example in values.dims and example != "example" else values
     values = values.expand_dims([dim for dim in ("seed", "example") if dim not in values.dims]).transpose(..., "seed", "example")
     return values.values.reshape(-1, *values.shape[-2:])
 

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from experiments.plots.panels import BLUE, GREY, ORANGE, finish, panels_of
 
@@ -34,8 +35,8 @@ def _lines(ax: Axes, ds: xr.Dataset, name: str, axis: str, colour: str, label: s
     x = values[axis].values.astype(float)
     for k, row in enumerate(values.values):
         ax.loglog(x, row, ".-", color=colour, linewidth=0.8, label=label if k == 0 else None)
-    ax.set_xticks(x, [f"{value:g}" for value in x])
-    ax.minorticks_off()
     guide = float(np.nanmean(values.values[:, 0])) * (x / x[0]) ** slope
     known = {line.get_label() for line in ax.lines}
     ax.loglog(x, guide, "--", color=GREY, label=None if f"power {slope:g}" in known else f"power {slope:g}")
+    ax.set_xticks(x, [f"{value:g}" for value in x])
+    ax.xaxis.set_minor_locator(NullLocator())  # after loglog, which sets its own
