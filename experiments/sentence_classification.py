@@ -19,7 +19,9 @@ for x = favor, elu, softplus, sigmoid2, softmaxfeat, cos2, porf-softplus. Where 
   or up to ten epochs) with the constants of `attention.objectives` in standardised units. The paper's own (step .002, beta 50, lambda .001
   on W, radius 1.5) are an ablation: their noise alone carries a particle of 64 dimensions across the ball in some 440 steps.
 * Objective: alignment with centred labels; the paper has the agreement of one-hot labels in one place and a centred one in another.
-* Optimiser: AdamW with warm-up and cosine (main text), not Adam without (supplement). The rate is one for all rows: see `Config.lr`.
+* Optimiser: AdamW with warm-up and cosine (main text), not Adam without (supplement). One rate for all rows: the paper's .0002 is for ten
+  epochs of whole data sets; in preset cpu, 330 steps, .002 has the least validation log loss after training of .001, .002 and .004
+  (Rotten Tomatoes, seed 100: softmax .585, .572, .602, V-softplus .592, .573, .581).
 * Scores are of test parts with published labels, several seeds, standard calibration error. The paper's accuracies are all multiples of
   1/872 and 1/1066, so they are single runs; its calibration errors of .2 to .46 are impossible beside its Brier scores.
 * Temperature 1, floor 0 and b = 0 in the maps; inputs scaled by head_dim^(-1/4) before every map; log repulsion within a head.
