@@ -8,7 +8,7 @@ in O(time * landmark). The matrices have one column for each place of a sequence
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -33,14 +33,16 @@ class Linformer(nn.Module):
 
     def forward(
         self,
-        q: Float[Tensor, "batch head query dim"],
-        k: Float[Tensor, "batch head time dim"],
-        v: Float[Tensor, "batch head time value"],
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
         *,
-        key_mask: Bool[Tensor, "batch time"] | None = None,
+        key_mask: Tensor | None = None,
         scale: float | None = None,
     ) -> Float[Tensor, "batch head query value"]:
-        """Masked keys and values count as 0. ValueError on more keys than `length`, other heads, or a mask that does not fit."""
+        """q (batch, head, query, dim), k and v (batch, head, time, dim), key_mask bool (batch, time); masked keys and values count as 0.
+
+        ValueError on more keys than `length`, other heads, or a mask that does not fit."""
         if k.ndim != 4 or v.ndim != 4 or k.shape[:3] != v.shape[:3] or k.shape[1] != len(self.keys) or k.shape[2] > self.keys.shape[2]:
             wanted = f"(batch, {len(self.keys)}, at most {self.keys.shape[2]}, dim)"
             raise ValueError(f"k and v must be {wanted}, got {described(k)} and {described(v)}")

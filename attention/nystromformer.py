@@ -9,7 +9,7 @@ the paper takes six steps of third order to the same inverse. Its depthwise conv
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from attention.feature_map import described
@@ -18,26 +18,27 @@ from particles.arrays import positive
 
 
 def nystromformer_attention(
-    q: Float[Tensor, "batch head query dim"],
-    k: Float[Tensor, "batch head time dim"],
-    v: Float[Tensor, "batch head time value"],
-    landmarks_q: Float[Tensor, "batch head landmark dim"],
-    landmarks_k: Float[Tensor, "batch head landmark dim"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    landmarks_q: Tensor,
+    landmarks_k: Tensor,
     *,
     scale: float | None = None,
     n_iter: int = 20,
-    key_mask: Bool[Tensor, "batch time"] | None = None,
-    landmark_mask: Bool[Tensor, "batch landmark"] | None = None,
+    key_mask: Tensor | None = None,
+    landmark_mask: Tensor | None = None,
 ) -> Float[Tensor, "batch head query value"]:
     """F A^+ B v in float32 at least; the output has v's type.
 
     Parameters
     ----------
-    landmarks_q, landmarks_k : in the units of q and k, equally many.
+    q, k, v : float (batch, head, query, dim), (batch, head, time, dim), (batch, head, time, value).
+    landmarks_q, landmarks_k : (batch, head, landmark, dim) in the units of q and k.
     scale : factor of the products, dim**-0.5 if None.
     n_iter : steps of `newton_pinv`.
-    key_mask, landmark_mask : True = a token, or a landmark with at least one token. A masked key changes nothing; each row needs at least
-        one of both.
+    key_mask, landmark_mask : bool (batch, time) and (batch, landmark), True = a token, or a landmark with at least one token. A masked key
+        changes nothing; each row needs at least one of both.
 
     Raises
     ------

@@ -73,7 +73,7 @@ class Config:
     n_seeds: int = 3  # seeds of each row
     seed: int = 0  # the first of them
     data: str = ""  # folder with the data sets; by default the one that KERNELGAS_DATA names
-    max_train: int = 5000  # training images at most
+    max_train: int = 4000  # training images at most
     max_test: int = 2000  # test images at most
     size: str = "small"  # of the pyramid: small (this experiment's own), digits, or SOFT's tiny, small-soft, medium, large, huge
     landmarks: int = 4  # landmarks along a side of the grid, in stages 1 to 3
@@ -140,7 +140,7 @@ PRESETS = {
 }  # fmt: skip
 REDUCED = {
     "smoke": "scikit-learn's 8x8 digits, 200 training images, 2 epochs, one seed",
-    "cpu": "grey images of 28x28 and 32x32 in place of ImageNet's 224x224, 5,000 training images, 2 epochs of 300, widths 16 to 64 for"
+    "cpu": "grey images of 28x28 and 32x32 in place of ImageNet's 224x224, 4,000 training images, 2 epochs of 300, widths 16 to 64 for"
     " 64 to 512, one block a stage, 16 landmarks in place of 49, no augmentation, no drop path, no moving average of the weights",
     "paper": "no moving average of the weights, random crops and mirrored images alone as augmentation",
 }
