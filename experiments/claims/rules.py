@@ -24,14 +24,15 @@ from experiments.paired import _reach as reach
 from experiments.paired import crossed, over_seeds
 
 Place = Mapping[str, Any]
-UNITS = {
+UNITS = {  # score: (factor, unit)
     "accuracy": (100.0, "%"),
     "fresh_accuracy": (100.0, "%"),
     "f1": (100.0, "%"),
     "calibration_error": (100.0, "%"),
     "log_loss": (1.0, "nats"),
-    "seconds": (1.0, "s"),
+    "loss": (1.0, "nats"),
 }
+PER_EXAMPLE = {"accuracy": ("correct", "example"), "loss": ("block_loss", "block")}  # score: what is kept of each example
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def ratio(pairs: Sequence[tuple[Place, Place]], score: str = "seconds") -> Rule:
 def exponent(place: Place, axis: str, score: str = "seconds", least: float = 0.0, sizes: str = "") -> Rule:
     """The exponent gamma of score ~ axis^gamma over values of the axis from `least` on, by least squares in logarithms.
 
-    `sizes` names the score that holds the axis's values, where they are no coordinate. The error is that over the seeds, or of the fit where
+    `sizes` names the score that holds the values of an axis that has none. The error is that over the seeds, or of the fit where
     there is one seed only; three sizes at least.
     """
 
@@ -140,7 +141,7 @@ def exponent(place: Place, axis: str, score: str = "seconds", least: float = 0.0
         values = values.mean([dim for dim in values.dims if dim not in (axis, "seed")], skipna=False)
         rows = values.transpose(..., axis).values.reshape(-1, values.sizes[axis])
         at = _at(ds, sizes, place) if sizes else ds[axis]
-        if at is None or axis not in ds.coords and not sizes:
+        if at is None or (axis not in ds.coords and not sizes):
             return None
         known = at.mean([dim for dim in at.dims if dim != axis]).values
         return _exponent(known[known >= least], rows[~np.isnan(rows).all(1)][:, known >= least])
