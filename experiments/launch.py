@@ -98,9 +98,8 @@ def plan(module: ModuleType, configs: dict[str, Any], results: str, workers: int
             seconds, source = (float(np.median(known)), "measured") if known else (seconds, "estimated")
             total, peak = total + seconds * (len(units) - len(known)), max(peak, memory)
             rows.append([f"{label} {group}".strip(), str(len(units)), str(len(known)), f"{seconds:.0f}", source, f"{memory / 2**20:.0f}"])
-    notes = [
-        f"to do: {_duration(total)} of processor time, about {_duration(total / workers)} on {workers} cores; {peak / 2**20:.0f} MiB each"
-    ]
+    shared = f", about {_duration(total / workers)} on {workers} cores" if workers > 1 else ""
+    notes = [f"to do: {_duration(total)} of processor time{shared}; {peak / 2**20:.0f} MiB each"]
     return Table(f"Plan of {sweep.short_name(module)}", ["units", "all", "finished", "seconds", "which are", "MiB"], rows, notes)
 
 
