@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from scipy import ndimage
@@ -9,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from experiments.data import Pathfinder, load
-from experiments.data.pathfinder import LEVELS, draw, pathfinder
+from experiments.data.pathfinder import LEVELS, draw, laid_out, pathfinder
 
 EASY, HARD = Pathfinder(contour=LEVELS["easy"]), Pathfinder()
 SCALE = 6  # pixels of the fine drawing in one of the image
@@ -93,7 +95,7 @@ def area(features: np.ndarray, labels: np.ndarray) -> float:
 
 
 def test_simple_statistics_do_not_tell_the_label():
-    n = 1_200
+    n = 800
     made = pathfinder(EASY, {"train": n, "validation": 1, "test": 1}, 0).parts["train"]
     error = np.sqrt((n / 2 + 1) / (12 * (n / 4) ** 2))  # standard error of the area at chance
     assert abs(made.labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(n)
@@ -102,21 +104,29 @@ def test_simple_statistics_do_not_tell_the_label():
 
 def test_a_leak_would_be_seen():
     """The control of the test above: images of the label 1 a little brighter."""
-    made = pathfinder(EASY, {"train": 600, "validation": 1, "test": 1}, 0).parts["train"]
+    made = pathfinder(EASY, {"train": 300, "validation": 1, "test": 1}, 0).parts["train"]
     leaking = made.items * np.where(made.labels == 1, 1.0, 0.9)[:, None, None]
     assert area(simple_statistics(leaking), made.labels) > 0.7
 
 
-def test_the_distance_of_the_discs_does_not_tell_the_label():
-    """Nor where they are: an image's right and wrong end are about as far from the first disc."""
-    n, distances, labels = 250, [], []
-    for k in range(n):
-        image, bare, label = fine(EASY, k)
-        first, second = centres(image, bare)
-        distances.append([np.hypot(*(first - second)), *np.sort([first[0], second[0]]), *np.sort([first[1], second[1]])])
-        labels.append(label)
+def disc_statistics(rule: Pathfinder, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distance of the discs, its square, where they lie, how far from the middle; and the labels."""
+    found = [laid_out(rule, 0, "train", k) for k in range(n)]
+    places, labels = np.array([places for _, _, places, _ in found]), np.array([label for _, _, _, label in found])
+    distance = np.hypot(*(places[:, 0] - places[:, 1]).T)
+    middle = np.sort(np.hypot(*(places - rule.size / 2).transpose(2, 0, 1)), axis=1)
+    return np.column_stack([distance, distance**2, np.sort(places, axis=1).reshape(n, 4), middle]), labels
+
+
+def test_the_places_of_the_discs_do_not_tell_the_label():
+    n = 800
     error = np.sqrt((n / 2 + 1) / (12 * (n / 4) ** 2))
-    assert abs(area(np.array(distances), np.array(labels)) - 0.5) < 4 * error
+    assert abs(area(*disc_statistics(EASY, n)) - 0.5) < 4 * error
+
+
+def test_the_distance_of_the_discs_would_tell_it_without_balance():
+    """The control of the test above: ends of one contour are closer than ends of two where nothing balances them."""
+    assert area(*disc_statistics(dataclasses.replace(EASY, balance=9.0), 600)) > 0.6
 
 
 def test_an_image_is_a_function_of_seed_part_and_number():
@@ -140,12 +150,13 @@ def test_pathfinder_loads_as_pixels_or_patches():
 
 @pytest.mark.slow
 def test_statistics_of_the_hard_level():
-    n = 3_000
+    n = 2_000
     made = pathfinder(HARD, {"train": n, "validation": 1, "test": 1}, 0).parts["train"]
     error = np.sqrt((n / 2 + 1) / (12 * (n / 4) ** 2))
     assert abs(made.labels.mean() - 0.5) < 4 * 0.5 / np.sqrt(n)
     assert abs(area(simple_statistics(made.items), made.labels) - 0.5) < 4 * error
-    for k in range(200):
+    assert abs(area(*disc_statistics(HARD, n)) - 0.5) < 4 * error
+    for k in range(100):
         image, bare, label = fine(HARD, k)
         assert connected(image, bare) == bool(label)
 

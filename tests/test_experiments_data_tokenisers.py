@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,19 +50,20 @@ def test_wordpiece_spells_new_words_from_pieces_of_the_training_part():
     assert learned.numbers(["qqq"], 9) == [[UNKNOWN]]  # a letter that no training text has
 
 
+def coded_by_pieces() -> list[list[int]]:
+    rng = np.random.default_rng(0)
+    texts = [(" ".join("".join(chr(97 + i) for i in rng.integers(0, 6, 5)) for _ in range(8)),) for _ in range(60)]
+    return tokeniser("wordpiece", texts, vocab_size=150).numbers([text for (text,) in texts[:9]], 99)
+
+
 def test_wordpiece_is_the_same_on_every_run():
     """The library alone gives another vocabulary on every run."""
     pytest.importorskip("tokenizers")
-    code = (
-        "import numpy as np; from experiments.data.tokenisers import tokeniser; rng = np.random.default_rng(0);"
-        "texts = [(' '.join(''.join(chr(97 + i) for i in rng.integers(0, 6, 5)) for _ in range(8)),) for _ in range(60)];"
-        "print(tokeniser('wordpiece', texts, vocab_size=150).numbers([text for text, in texts[:9]], 99))"
-    )
-    runs = {
-        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True).stdout
-        for _ in range(2)
-    }
-    assert len(runs) == 1
+    code = f"from test_experiments_data_tokenisers import coded_by_pieces; print(coded_by_pieces() == {coded_by_pieces()})"
+    here = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(here), str(here.parent)])}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
 
 
 def test_wordpiece_without_the_library_says_how_to_install_it(monkeypatch):

@@ -28,33 +28,38 @@ def lay_out(rng, lengths, size, dash, gap, margin, apart, clearance, turn, balan
     starts, angles, ends = np.empty((n, 2)), np.empty(n), np.empty((len(lengths), 2, 2))
     points = np.empty((n * POINTS + len(lengths), 2))
     for _ in range(tries):
-        used, dashes, first, right, wrong = 0, 0, 0, 0, 0
+        used, dashes, turned = 0, 0, 0
         for c in range(len(lengths)):
             last = dashes + lengths[c]
             n = _place(rng, starts[dashes:last], angles[dashes:last], points, used, size, dash, gap, margin, clearance, turn)
             ends[c, 0], ends[c, 1] = points[used], points[n - 1]
             used, dashes = n, last
             if c == 1:
-                first, right, wrong = _candidates(int(4 * rng.random()), ends, apart, balance)
-            if used == 0 or first < 0:
+                turned = _balanced(int(2 * rng.random()), ends, apart, balance)
+            if used == 0 or turned < 0:
                 break
-        if used > 0 and first >= 0:
-            label = int(2 * rng.random())
-            return starts, angles, ends[first // 2, first % 2], ends[right if label == 1 else wrong, 1 - first % 2], label
+        if used > 0 and turned >= 0:
+            label, one = int(2 * rng.random()), int(2 * rng.random())  # one: the long contour with the first disc
+            other = one if label == 1 else 1 - one
+            return starts, angles, ends[one, turned * one], ends[other, 1 - turned * other], label
     return starts, angles, ends[0, 0], ends[0, 1], -1
 
 
 @njit(cache=True)
 @typing.no_type_check
-def _candidates(pick, ends, apart, balance):
-    """An end (2 contour + side), its contour and the other one, whose opposite ends are about as far from it; -1: there is none."""
-    for i in range(4):
-        contour, side = (pick + i) % 4 // 2, (pick + i) % 2
-        same = _distance(ends[contour, side], ends[contour, 1 - side])
-        other = _distance(ends[contour, side], ends[1 - contour, 1 - side])
-        if min(same, other) >= apart and abs(same - other) <= balance:
-            return 2 * contour + side, contour, 1 - contour
-    return -1, -1, -1
+def _balanced(turned, ends, apart, balance):
+    """Whether the second contour is to be turned round (0, 1), so that the discs' distances are alike for both labels; -1: they aren't.
+
+    The first ends of both contours and the last ends of both are where discs may be. Label 1 takes two of one contour, label 0 of both.
+    """
+    for _ in range(2):
+        same = _distance(ends[0, 0], ends[0, 1]), _distance(ends[1, 0], ends[1, 1])
+        other = _distance(ends[0, 0], ends[1, 1 - turned]), _distance(ends[1, turned], ends[0, 1])
+        near, far = abs(min(same) - min(other)), abs(max(same) - max(other))
+        if min(min(same), min(other)) >= apart and max(near, far) <= balance:
+            return turned
+        turned = 1 - turned
+    return -1
 
 
 @njit(cache=True)

@@ -6,9 +6,10 @@ contour and 0 where they lie on the two long ones. Image k of a part is a functi
 The numbers and sizes of the parts of an image are those published for the Long Range Arena (32 x 32, contours of 6, 9 or 14 dashes, dashes
 2 long, 0.5 thick and 1 apart, discs of radius 1.5, distractors of a third of the length with about 20 dashes in all). The generator is our
 own and differs:
-- Everything is drawn before the label, which only decides where the second disc goes, so that nothing but the discs depends on it.
-- A drawing is kept where the right and the wrong place of that disc are as far from the first one, within ``balance``. Otherwise the
-  distance of the discs alone tells a part of the labels.
+- Everything is drawn before the label, which only decides at which ends the discs lie, so that nothing but the discs depends on it. Each
+  end has a disc as often for both labels.
+- A drawing is kept where the discs' distances for both labels are the same within ``balance``. Otherwise their distance alone tells a part
+  of the labels, for the ends of one short contour are at most its length apart.
 - A contour turns by an angle that is uniform within ``turn``, and stays ``clearance`` away from all others.
 - No single dashes are scattered, the contrast is the product of the two published ones, cut at 1, and discs are not cut by the border.
 """
@@ -22,7 +23,7 @@ import numpy as np
 from experiments.data.parts import PARTS, Content, Part, hash_arrays
 from particles.arrays import count, positive
 
-VERSION = 1  # of the generator; recorded with every data set that it made
+VERSION = 2  # of the generator; recorded with every data set that it made
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 LEVELS = {"easy": 6, "intermediate": 9, "hard": 14}  # dashes of the contours
 DISTRACTING = 20  # dashes of all distractors, about
@@ -49,7 +50,7 @@ class Pathfinder:
     apart: float = 7.0  # least distance of the two discs
     clearance: float = 2.5  # least distance between two contours, and between parts of one that are not neighbours
     turn: float = 0.6  # largest angle between neighbouring dashes, radians
-    balance: float = 1.0  # largest difference of the distances of the discs between the two labels
+    balance: float = 0.03  # largest difference of the discs' distances between the two labels, as a share of the contour's length
 
     def __post_init__(self) -> None:
         count(self.contour, "contour", least=3)
@@ -86,18 +87,26 @@ def draw(rule: Pathfinder, seed: int, part: str, k: int, *, scale: int = 1, disc
     ValueError
         If so many contours hardly ever find room.
     """
-    from experiments.data.contours import disc, lay_out, paint
+    from experiments.data.contours import disc, paint
+
+    starts, angles, places, label = laid_out(rule, seed, part, k)
+    image = np.zeros((rule.size * scale, rule.size * scale))
+    paint(image, starts, angles, rule.dash, rule.thickness, rule.contrast, scale)
+    for place in places if discs else ():
+        disc(image, place, rule.marker, scale)
+    return np.rint(255 * image).astype(np.uint8), label
+
+
+def laid_out(rule: Pathfinder, seed: int, part: str, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """What image k of a part shows: starts of the dashes (dash, 2), their angles (dash,), places of the discs (2, 2), and the label."""
+    from experiments.data.contours import lay_out
 
     n_distractors, dashes = rule.distractors
     lengths = np.array([rule.contour, rule.contour] + n_distractors * [dashes])
     rng = np.random.default_rng([seed, PARTS.index(part), k])
-    room = (rule.size, rule.dash, rule.gap, rule.marker, rule.apart, rule.clearance, rule.turn, rule.balance)
+    balance = rule.balance * rule.contour * (rule.dash + rule.gap)
+    room = (rule.size, rule.dash, rule.gap, rule.marker, rule.apart, rule.clearance, rule.turn, balance)
     starts, angles, first, second, label = lay_out(rng, lengths, *room, TRIES)
     if label < 0:
         raise ValueError(f"in {TRIES} drawings the contours of {rule} found no room")
-    image = np.zeros((rule.size * scale, rule.size * scale))
-    paint(image, starts, angles, rule.dash, rule.thickness, rule.contrast, scale)
-    if discs:
-        disc(image, first, rule.marker, scale)
-        disc(image, second, rule.marker, scale)
-    return np.rint(255 * image).astype(np.uint8), int(label)
+    return starts, angles, np.array([first, second]), int(label)
