@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from experiments.efficiency import MATRIX, MODES, REDUCED, ROWS, SOFTMAX
+from experiments.efficiency import MATRIX, MODES, REDUCED, SOFTMAX
 from experiments.metrics import Estimate
 from experiments.report import Section, Table
 from particles.arrays import as_float
@@ -18,6 +18,7 @@ PAPER = {  # Flexformer, retrieval at N = 4000: memory [GB], iterations per seco
     "polaformer": (3.0, 16), "flexformer-nonstationary": (3.4, 18),
 }  # fmt: skip
 PAPER_LENGTH = 4000
+LINEAR = 1.25  # the largest exponent that is taken for linear
 
 
 def exponent(lengths: Any, values: np.ndarray, *, level: float = 0.95) -> Estimate:
@@ -63,85 +64,94 @@ def crossover(lengths: Any, own: np.ndarray, other: np.ndarray) -> float:
     return float(math.exp(np.log(n[last]) + share * (np.log(n[last + 1]) - np.log(n[last]))))
 
 
+class _Mode(NamedTuple):
+    """One mode as arrays: lengths in increasing order, and by row (length, seed) of seconds and MiB."""
+
+    lengths: np.ndarray
+    seconds: dict[str, np.ndarray]
+    memory: dict[str, np.ndarray]
+
+
+def _modes(ds: xr.Dataset) -> dict[str, _Mode]:
+    ds = ds.sortby("length")
+    tables = [ds[name].transpose("mode", "row", "length", "seed").values for name in ("seconds", "memory")]
+    by_row = [[dict(zip(ds["row"].values, rows, strict=True)) for rows in table] for table in tables]
+    found = {str(mode): _Mode(ds["length"].values, *rows) for mode, *rows in zip(ds["mode"].values, *by_row, strict=True)}
+    return {mode: found[mode] for mode in MODES if mode in found}
+
+
 def section(ds: xr.Dataset) -> Section:
     """One table a mode, the paper's table beside ours, and what they show."""
-    seconds, memory = (ds[name].transpose("mode", "length", "row", "seed") for name in ("seconds", "memory"))
-    modes = [mode for mode in MODES if mode in ds["mode"].values]
-    tables = [_mode_table(seconds.sel(mode=mode), memory.sel(mode=mode), mode) for mode in modes]
+    modes = _modes(ds)
+    tables = [_mode_table(mode, name) for name, mode in modes.items()]
     if "training" in modes:
-        tables.append(_paper_table(seconds.sel(mode="training"), memory.sel(mode="training")))
+        tables.append(_paper_table(modes["training"]))
     text = (
         f"Time and memory of attention alone against the length of the sequence. {ds.attrs['finished']} of {ds.attrs['planned']} units "
         f"(a mode, a length and a seed) ran. Reduced: {REDUCED['cpu']}.\n\n"
         "All attentions of a unit take turns; a time is the least of its rounds, in processor seconds on one thread, mean over seeds. "
-        "An exponent is the slope of log time against log length over the upper half of the lengths, with a 95 % interval."
+        "An exponent is the slope of log time against log length over the upper half of the lengths, with a 95 % interval. "
+        "softmax is torch's scaled_dot_product_attention (SDPA), softmax, matrix its definition."
     )
     pictures = {"seconds.png": "Time against length; slopes are those of the upper half.", "memory.png": "Memory against length."}
-    return Section("Efficiency", text, tables, pictures, [line for mode in modes for line in _verdicts(seconds.sel(mode=mode), mode)])
+    return Section("Efficiency", text, tables, pictures, [_verdict(mode, name) for name, mode in modes.items()])
 
 
-def _mode_table(seconds: xr.DataArray, memory: xr.DataArray, mode: str) -> Table:
-    lengths = seconds["length"].values
-    last, reference = int(lengths.max()), seconds.sel(row=SOFTMAX)
+def _mode_table(mode: _Mode, name: str) -> Table:
+    last, reference = int(mode.lengths[-1]), _mean(mode.seconds[SOFTMAX])
     rows = []
-    for name in ROWS:
-        time, room = seconds.sel(row=name), memory.sel(row=name)
-        if not np.isfinite(time).any():
+    for row, seconds in mode.seconds.items():
+        if not np.isfinite(seconds).any():
             continue
-        faster = _mean(reference.sel(length=last)) / _mean(time.sel(length=last))
-        overtakes = "" if name == SOFTMAX else _length(crossover(lengths, _mean(time), _mean(reference)), lengths)
-        cells = [_interval(exponent(lengths, time.values)), _interval(exponent(lengths, room.values))]
-        amounts = [_number(1e3 * _mean(time.sel(length=last))), _number(faster), _number(_mean(room.sel(length=last)))]
-        rows.append([name, *cells, *amounts, overtakes])
+        time, room = _mean(seconds), _mean(mode.memory[row])
+        overtakes = "" if row == SOFTMAX else _length(crossover(mode.lengths, time, reference), mode.lengths)
+        cells = [_interval(exponent(mode.lengths, seconds)), _interval(exponent(mode.lengths, mode.memory[row]))]
+        rows.append([row, *cells, *map(_number, (1e3 * time[-1], reference[-1] / time[-1], room[-1])), overtakes])
     header = ["attention", "time exponent", "memory exponent", f"ms at {last}", "speed to SDPA", f"MiB at {last}", "faster than SDPA from"]
-    notes = ["memory of decoding is what is kept between two tokens"] if mode == "decoding" else []
-    return Table(mode.capitalize(), header, rows, notes)
+    notes = ["memory of decoding is what is kept between two tokens"] if name == "decoding" else []
+    return Table(name.capitalize(), header, rows, notes)
 
 
-def _paper_table(seconds: xr.DataArray, memory: xr.DataArray) -> Table:
+def _paper_table(mode: _Mode) -> Table:
     """Both as multiples of softmax with its matrix, at our length nearest to the paper's."""
-    length = int(seconds["length"].values[np.argmin(np.abs(seconds["length"].values - PAPER_LENGTH))])
-    time, room = ({name: _mean(part.sel(length=length, row=name)) for name in PAPER} for part in (seconds, memory))
+    at = int(np.argmin(np.abs(mode.lengths - PAPER_LENGTH)))
+    time, room = ({name: _mean(part[name])[at] for name in PAPER} for part in (mode.seconds, mode.memory))
     rows = []
     for name, (gigabytes, rate) in PAPER.items():
         theirs = [f"{gigabytes:.1f}", f"{rate}", f"{rate / PAPER[MATRIX][1]:.2f}", f"{gigabytes / PAPER[MATRIX][0]:.2f}"]
         ours = [_number(room[name]), _number(1 / time[name]), _number(time[MATRIX] / time[name]), _number(room[name] / room[MATRIX])]
         rows.append([name, *theirs, *ours])
     header = ["attention", "paper GB", "it/s", "speed ratio", "memory ratio", "ours MiB", "it/s", "speed ratio", "memory ratio"]
-    note = (
-        f"paper: the whole model on retrieval at 4000 tokens, one RTX 5090; ours: attention alone, training, at {length}; ratios to softmax"
-    )
-    return Table("Flexformer's efficiency table", header, rows, [note])
+    note = f"at {mode.lengths[at]}; ratios to softmax by its matrix"
+    return Table(
+        "Flexformer's efficiency table", header, rows,
+        [f"paper: the whole model on retrieval at 4000 tokens, one RTX 5090; ours: attention alone, training, {note}"],
+    )  # fmt: skip
 
 
-def _verdicts(seconds: xr.DataArray, mode: str) -> list[str]:
+def _verdict(mode: _Mode, name: str) -> str:
     """Which attentions are linear in the length, by their interval: at most 1.25; SDPA beside them."""
-    lengths, found = (
-        seconds["length"].values,
-        {name: exponent(seconds["length"].values, seconds.sel(row=name).values) for name in ROWS},
-    )
-    known = {name: value for name, value in found.items() if math.isfinite(value.high) and name not in (SOFTMAX, MATRIX)}
+    found = {row: exponent(mode.lengths, seconds) for row, seconds in mode.seconds.items()}
+    known = {row: value for row, value in found.items() if math.isfinite(value.high) and row not in (SOFTMAX, MATRIX)}
     if not known or not math.isfinite(found[SOFTMAX].value):
-        return [f"{mode}: too few lengths or seeds for exponents."]
-    linear = [name for name, value in known.items() if value.high <= 1.25]
-    rest = [f"{name} {value.value:.2f}" for name, value in known.items() if name not in linear]
-    reference = _mean(seconds.sel(row=SOFTMAX))
-    ends = {name: crossover(lengths, _mean(seconds.sel(row=name)), reference) for name in known}
-    first = min(ends, key=lambda name: (math.isnan(ends[name]), ends[name]))
-    line = f"{mode}: SDPA grows with exponent {found[SOFTMAX].value:.2f}; {len(linear)} of {len(known)} others are at most linear "
-    line += "(upper end of the interval at most 1.25)" + (f", not shown for {', '.join(rest)}" if rest else "")
-    end = (
-        "no attention overtakes SDPA"
-        if not math.isfinite(ends[first])
-        else f"{first} overtakes SDPA first, {_length(ends[first], lengths)}"
-    )
-    return [f"{line}; {end}."]
+        return f"{name}: too few lengths or seeds for exponents."
+    linear = [row for row, value in known.items() if value.high <= LINEAR]
+    rest = [f"{row} {value.value:.2f}" for row, value in known.items() if row not in linear]
+    ends = {row: crossover(mode.lengths, _mean(mode.seconds[row]), _mean(mode.seconds[SOFTMAX])) for row in known}
+    first = min(ends, key=lambda row: (math.isnan(ends[row]), ends[row]))
+    line = f"{name}: SDPA grows with exponent {found[SOFTMAX].value:.2f}; {len(linear)} of {len(known)} others are at most linear "
+    line += f"(upper end of the interval at most {LINEAR})" + (f", not shown for {', '.join(rest)}" if rest else "")
+    end = "no attention overtakes SDPA"
+    if math.isfinite(ends[first]):
+        end = f"{first} overtakes SDPA first, at {_length(ends[first], mode.lengths)} tokens"
+    return f"{line}; {end}."
 
 
-def _mean(values: xr.DataArray) -> np.ndarray:
-    """Over the seeds that ran."""
-    finite = values.notnull()
-    return (values.fillna(0.0).sum("seed") / finite.sum("seed").where(finite.any("seed"))).values
+def _mean(values: np.ndarray) -> np.ndarray:
+    """(length, seed) to (length,) over the seeds that ran; NaN where none did."""
+    finite = np.isfinite(values)
+    total, n = np.where(finite, values, 0.0).sum(-1), finite.sum(-1)
+    return np.where(n > 0, total / np.maximum(n, 1), np.nan)
 
 
 def _length(value: float, lengths: np.ndarray) -> str:
