@@ -29,9 +29,11 @@ from attention.inspection import (
 from attention.landmarks import ConvLandmarks, FirstLandmarks, PooledLandmarks, RandomLandmarks
 from attention.layer_kernel import LayerKernel
 from attention.linear import State, kernel_attention
+from attention.linformer import Linformer
 from attention.measures import load_measures, save_measures
 from attention.memory import Memory
 from attention.model import ModelConfig, Transformer
+from attention.nystromformer import nystromformer_attention
 from attention.relation import AttendAlignment, AttendDivergence, AttendQuadratic, CentredAttendAlignment
 from attention.rotary import rotary
 from attention.softmax_free import newton_pinv, softmax_free_attention
@@ -70,6 +72,7 @@ __all__ = [
     "FeatureMap",
     "FirstLandmarks",
     "LayerKernel",
+    "Linformer",
     "Memory",
     "ModelConfig",
     "PooledLandmarks",
@@ -104,6 +107,7 @@ __all__ = [
     "load_converted",
     "load_measures",
     "newton_pinv",
+    "nystromformer_attention",
     "predict",
     "rotary",
     "row_entropy",
