@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-FACTOR = 4  # a band's vectors have so many times fewer numbers than those of the band before
+from attention.batches import IGNORED
+from attention.config import BAND_FACTOR, check_cutoffs
 
 
 class AdaptiveEmbedding(nn.Module):
@@ -32,7 +33,7 @@ class AdaptiveEmbedding(nn.Module):
         super().__init__()
         check_cutoffs(cutoffs, vocab_size, dim)
         self.edges = (0, *cutoffs, vocab_size)
-        widths = [dim // FACTOR**band for band in range(len(self.edges) - 1)]
+        widths = [dim // BAND_FACTOR**band for band in range(len(self.edges) - 1)]
         self.words = nn.ParameterList(
             nn.Parameter(torch.randn(end - start, width) * width**-0.5) for start, end, width in zip(self.edges, self.edges[1:], widths)
         )
@@ -45,12 +46,12 @@ class AdaptiveEmbedding(nn.Module):
         for band, (start, end) in enumerate(zip(self.edges, self.edges[1:])):
             here = (tokens >= start) & (tokens < end)
             vectors = self.words[band][tokens[here] - start]
-            out[here] = vectors if band == 0 else vectors @ self.carry[band - 1]
+            out[here] = (vectors if band == 0 else vectors @ self.carry[band - 1]).to(out.dtype)
         return out
 
-    def summed_loss(self, hidden: Tensor, wanted: Tensor, ignored: int) -> Tensor:
-        """Sum of -log p(wanted) over the places (...) whose target is not `ignored`; hidden (..., dim)."""
-        hidden, wanted = hidden[wanted != ignored], wanted[wanted != ignored]
+    def summed_loss(self, hidden: Tensor, wanted: Tensor) -> Tensor:
+        """Sum of -log p(wanted) over the places (...) whose target is not IGNORED; hidden (..., dim)."""
+        hidden, wanted = hidden[wanted != IGNORED], wanted[wanted != IGNORED]
         first = self._head(hidden).float().log_softmax(-1)
         band = torch.bucketize(wanted, wanted.new_tensor(self.edges[1:-1]), right=True)
         total = -first.gather(1, torch.where(band == 0, wanted, self.edges[1] + band - 1)[:, None]).sum()

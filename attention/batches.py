@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from attention.config import ModelConfig
 from attention.feature_map import described
@@ -122,3 +123,9 @@ def on_device(batch: Batch, device: torch.device) -> dict[str, Tensor]:
     if not isinstance(batch, Mapping):
         raise ValueError(f"batch must be a dict of tensors, got {described(batch)}")
     return {name: entry(batch, name).to(device) for name in batch}
+
+
+def summed_loss(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Sum of the cross-entropies of all targets, in float32 at least."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits.flatten(0, -2), wanted.flatten(), ignore_index=IGNORED, reduction="sum")

@@ -12,6 +12,7 @@ NORMALISE = ("default", "sum", "rms", "count", None)
 PROJECTIONS = ("separate", "shared", "input")
 POSITIONS = ("learned", "rotary", None)
 POOLING = ("mean", "cls")
+BAND_FACTOR = 4  # vectors of a band of an adaptive vocabulary have so many times fewer numbers than those of the band before
 BOTTLENECKS = ("soft", "nystromformer", "linformer")  # attention through at most `n_features` tokens: no pairs, bidirectional
 _OF_KERNELS: dict[str, Any] = {"window": None, "normalise": "default", "temperature": 1.0, "unit_norm": None, "feature_options": {}}
 
@@ -44,6 +45,7 @@ class ModelConfig:
     positions : "learned" vectors added to the tokens, "rotary" (Su et al. 2021) queries and keys with base `rotary_base`, or None.
     pooling : "mean" over real tokens or a learned "cls" vector put before the tokens; of bidirectional classifiers.
     tie_embeddings : whether a language model's head is its word embedding.
+    cutoffs : first words of the bands of an adaptive vocabulary (`attention.adaptive`), of tied embeddings; None: one band.
 
     Raises
     ------
@@ -74,6 +76,7 @@ class ModelConfig:
     rotary_base: float = 10_000.0
     pooling: str = "mean"
     tie_embeddings: bool = False
+    cutoffs: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -140,6 +143,10 @@ class ModelConfig:
             raise ValueError("pooling 'cls' needs causal=False: a first token that sees only itself knows nothing, got causal=True")
         if self.tie_embeddings and self.n_classes is not None:
             raise ValueError(f"tie_embeddings is for language models (n_classes=None), got n_classes={self.n_classes}")
+        if self.cutoffs is not None:
+            if not self.tie_embeddings:
+                raise ValueError(f"cutoffs need tie_embeddings=True, got {self.cutoffs!r} without")
+            check_cutoffs(self.cutoffs, int(self.vocab_size or 0), self.dim)
 
     def _check_attention(self) -> None:
         names = self.attention
@@ -159,3 +166,12 @@ class ModelConfig:
             for name, default in _OF_KERNELS.items():
                 if getattr(self, name) != default:
                     raise ValueError(f"{name} needs a layer with kernel attention, got {getattr(self, name)!r} and attention={names!r}")
+
+
+def check_cutoffs(cutoffs: Any, vocab_size: int, dim: int) -> None:
+    """ValueError unless the cutoffs rise from 1 to below `vocab_size`, and `dim` can be halved twice for each."""
+    valid = isinstance(cutoffs, tuple) and len(cutoffs) > 0 and all(isinstance(cut, int) for cut in cutoffs)
+    if not valid or list(cutoffs) != sorted(set(cutoffs)) or not 0 < cutoffs[0] <= cutoffs[-1] < vocab_size:
+        raise ValueError(f"cutoffs must be whole numbers that rise from 1 to below vocab_size={vocab_size}, got {cutoffs!r}")
+    if dim < BAND_FACTOR ** len(cutoffs):
+        raise ValueError(f"dim must be at least {BAND_FACTOR ** len(cutoffs)} with {len(cutoffs)} cutoffs, got {dim}")

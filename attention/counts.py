@@ -151,5 +151,5 @@ def _through_few(attention: SelfAttention, time: int, dim: int) -> int:
 def _head(model: Transformer, time: int) -> Count:
     rows = time if model.config.n_classes is None else 1
     if model.head is None:
-        return Count(0, 2 * rows * next(model.embedding.parameters()).numel())
+        return Count(0, 2 * rows * _size(model.embedding))
     return _linear(model.head, rows)

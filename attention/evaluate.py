@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from attention.batches import IGNORED, Batch, check_batches, checked_labels, next_tokens, on_device
+from attention.batches import IGNORED, Batch, check_batches, checked_labels, next_tokens, on_device, summed_loss
 from attention.mode import evaluating
 from attention.model import Transformer
 
@@ -43,12 +42,6 @@ def evaluated(model: Transformer, batches: Iterable[Batch]) -> Iterable[tuple[Te
             with torch.no_grad():
                 logits = model(batch)
             yield logits[wanted != IGNORED], wanted[wanted != IGNORED]
-
-
-def summed_loss(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Sum of the cross-entropies of all targets, in float32 at least."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits.flatten(0, -2), wanted.flatten(), ignore_index=IGNORED, reduction="sum")
 
 
 def totals(model: Transformer, batches: Iterable[Batch]) -> Tensor:

@@ -17,7 +17,7 @@ import xarray as xr
 from attention import parallel
 from attention.batches import IGNORED, Batch, check_batches, count_batches, on_device
 from attention.checkpoint import COLUMNS, Run
-from attention.evaluate import evaluate, means, predict, summed_loss, targets, totals
+from attention.evaluate import evaluate, means, predict, targets, totals
 from attention.feature_map import described
 from attention.model import SelfAttention, Transformer
 from attention.seeds import derived_seed, seed_from, seeded
@@ -231,8 +231,7 @@ def _step(run: Run, forward: Any, batch: Batch, index: int) -> None:
         raise ValueError(f"a batch must hold a target and a row for each of {parallel.world()} processes, got {n} in batch {index}")
     part, half = parallel.shard(batch), PRECISIONS[run.settings["precision"]]
     with torch.autocast(run.model.device.type, dtype=half, enabled=half is not None):
-        logits = forward(part)
-    loss = summed_loss(logits, targets(part, run.model)) / n
+        loss = forward(part, wanted=targets(part, run.model)) / n
     value = float(parallel.total(loss.detach().clone()))
     if not math.isfinite(value):
         raise FloatingPointError(f"the training loss is {value} in epoch {run.epoch}, batch {index}")

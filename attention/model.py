@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attention.batches import Batch, checked_tokens
+from attention.adaptive import AdaptiveEmbedding
+from attention.batches import Batch, checked_tokens, summed_loss
 from attention.config import BOTTLENECKS, ModelConfig
 from attention.feature_map import FeatureMap, feature_map
 from attention.generate import generate
@@ -200,10 +201,13 @@ class Transformer(nn.Module):
             self.head = None if config.tie_embeddings else nn.Linear(config.dim, config.n_classes or cast(int, config.vocab_size))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False) -> Any:
+    def forward(
+        self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False, wanted: Tensor | None = None
+    ) -> Any:
         """Logits: (batch, n_classes) of a classifier, (batch, time, vocab_size) of a language model (what comes after each token).
 
         With `return_memory` (logits, Memory); given back as `memory`, the next call's tokens continue the sequences (causal models).
+        With `wanted`, targets in the places of logits (IGNORED = none), the sum of their cross-entropies alone.
 
         Raises
         ------
@@ -212,7 +216,10 @@ class Transformer(nn.Module):
             model, batch size or a bidirectional model.
         """
         x, key_mask, memory = self.hidden(batch, memory=memory, return_memory=return_memory)
-        logits = self.logits(x if self.config.n_classes is None else self._pooled(x, key_mask))
+        x = x if self.config.n_classes is None else self._pooled(x, key_mask)
+        if wanted is not None:
+            return self.summed_loss(x, wanted)
+        logits = self.logits(x)
         return (logits, memory) if return_memory else logits
 
     def hidden(self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False) -> tuple[Tensor, Tensor, Memory | None]:
@@ -229,7 +236,15 @@ class Transformer(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """The head: (..., dim) -> (..., n_classes or vocab_size)."""
+        if isinstance(self.embedding, AdaptiveEmbedding):
+            return self.embedding.log_probabilities(x)
         return F.linear(x, cast(Any, self.embedding).weight) if self.head is None else self.head(x)
+
+    def summed_loss(self, x: Tensor, wanted: Tensor) -> Tensor:
+        """Sum of the cross-entropies of targets (...), IGNORED = none, given what enters the head, (..., dim)."""
+        if isinstance(self.embedding, AdaptiveEmbedding):
+            return self.embedding.summed_loss(x, wanted)
+        return summed_loss(self.logits(x), wanted)
 
     def queries_keys(self, batch: Batch, layer: int) -> tuple[Tensor, Tensor]:
         """Queries and keys of one layer's tokens as they enter its feature map, (batch, head, time, head_dim) each; padding is zero."""
@@ -297,6 +312,8 @@ def _embedding(config: ModelConfig) -> nn.Module:
     """Token ids or real vectors -> dim."""
     if config.vocab_size is None:
         return nn.Linear(cast(int, config.input_dim), config.dim)
+    if config.cutoffs is not None:
+        return AdaptiveEmbedding(config.vocab_size, config.dim, config.cutoffs)
     embedding = nn.Embedding(config.vocab_size, config.dim)
     nn.init.normal_(embedding.weight, std=config.dim**-0.5 if config.tie_embeddings else _spread(config))  # tied: logits of variance 1
     return embedding

@@ -68,19 +68,22 @@ class Size:
     clip: float = 1.0
     lr: float = 0.003
     vocab_size: int = 100  # about: of the estimate
-    cutoffs: tuple[int, ...] | None = None
+    evaluated: int = 64  # blocks of a batch without gradients
+    cutoffs: tuple[int, ...] | None = None  # of an adaptive vocabulary
 
 
 _SMALL: dict[str, Any] = {"block": 128, "batch_size": 16, "dim": 64, "heads": 2, "layers": 2, "ff": 128, "n_features": 64, "dropout": 0.0}
 _TINY: dict[str, Any] = {"block": 16, "batch_size": 8, "dim": 16, "heads": 2, "layers": 1, "ff": 16, "n_features": 16, "dropout": 0.0}
-_PAPER: dict[str, Any] = {"warmup": 0.04, "clip": 0.1, "lr": 5e-4, "cutoffs": (20_000, 60_000), "vocab_size": 267_735, "n_epochs": 64}
+_PAPER: dict[str, Any] = {
+    "evaluated": 1, "warmup": 0.04, "clip": 0.1, "lr": 5e-4, "cutoffs": (20_000, 60_000), "vocab_size": 267_735, "n_epochs": 64,
+}  # fmt: skip
 _CHARACTERS: dict[str, Any] = {"tokeniser": "characters"}
 SIZES: dict[str, dict[str, Size]] = {
     "smoke": {MADE_UP: Size(_CHARACTERS, n_train=2000, n_validation=300, n_test=500, vocab_size=30, **_TINY)},
     "cpu": {
-        "shakespeare": Size(_CHARACTERS, n_train=400_000, n_validation=20_000, n_test=50_000, vocab_size=70, **_SMALL),
+        "shakespeare": Size(_CHARACTERS, n_train=250_000, n_validation=20_000, n_test=50_000, vocab_size=70, **_SMALL),
         "wikitext2": Size(
-            {"tokeniser": "wordpiece", "vocab_size": 2000}, n_train=400_000, n_validation=20_000, n_test=50_000, vocab_size=2000, **_SMALL
+            {"tokeniser": "wordpiece", "vocab_size": 1000}, n_train=200_000, n_validation=20_000, n_test=50_000, vocab_size=1000, **_SMALL
         ),
     },
     "paper": {
@@ -149,8 +152,8 @@ PRESETS = {
 }
 REDUCED = {
     "smoke": "a tiny model on 2,000 characters of made-up text",
-    "cpu": "characters of Shakespeare and pieces of words of WikiText-2's held-out text in place of the words of WikiText-103, 400,000 "
-    "training tokens twice in place of 6.6 billion, blocks of 128 tokens of 512, 2 layers of 6, width 64 of 512, no adaptive vocabulary",
+    "cpu": "characters of Shakespeare and pieces of words of WikiText-2's held-out text in place of the words of WikiText-103; 250,000 and "
+    "200,000 training tokens twice in place of 6.6 billion; blocks of 128 tokens of 512, 2 layers of 6, width 64 of 512, one band of words",
 }
 
 
@@ -174,18 +177,18 @@ def measure(config: Config, unit: Unit) -> Scores:
     size = SIZES[config.size][unit["task"]]
     (row, lr), seed = row_and_rate(unit, config.lrs, config.lr or size.lr), unit["seed"]
     data, n_bytes = texts(config, unit["task"])
-    model = built(row, seed, **sizes(size, data.vocab_size))
+    model = built(row, seed, **sizes(size, data.vocab_size or 0))
     history = trained(model, data, _recipe(config, size, lr), seed=seed, particles=row.particles, checkpoint=_checkpoint(config, unit))
-    found = {name: float(history[name]) for name in (*ALIGNMENTS, "cpu_seconds")}
+    found: Scores = {name: float(history[name]) for name in (*ALIGNMENTS, "cpu_seconds")}
     found |= {name: history[name].values for name in ("train_loss", "validation_loss", "nonpositive")}
     found |= {"training_seconds": float(history.train_seconds), "validation_last": float(history.validation_loss[-1]), "lr": lr}
     found |= {"n_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad)}
     found |= {"n_tokens": history.sizes["epoch"] * len(data.train) * size.block}
-    return found | losses(model, data, n_bytes) | {"data": data.source, "data_sha256": data.sha256}
+    return found | losses(model, data, n_bytes, size.evaluated) | {"data": data.source, "data_sha256": data.sha256}
 
 
-def losses(model: Transformer, data: Dataset, n_bytes: float) -> Scores:
-    """What `model` is worth on the test blocks; `n_bytes`: of a token, on average."""
+def losses(model: Transformer, data: Dataset, n_bytes: float, evaluated: int) -> Scores:
+    """What `model` is worth on the test blocks, `evaluated` at a time; n_bytes: of a token, on average."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -193,7 +196,7 @@ def losses(model: Transformer, data: Dataset, n_bytes: float) -> Scores:
 
     block_loss, right = [], 0
     with evaluating(model), torch.no_grad():
-        for batch in data.test.batches(64):
+        for batch in data.test.batches(evaluated):
             wanted, logits = batch["tokens"][:, 1:], model(batch)[:, :-1].double()
             block_loss.append(cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none").view(wanted.shape).mean(1))
             right += int((logits.argmax(-1) == wanted).sum())
@@ -206,7 +209,7 @@ def losses(model: Transformer, data: Dataset, n_bytes: float) -> Scores:
 def sizes(size: Size, vocab_size: int) -> dict[str, Any]:
     """What `linear_rows.built` wants beside the row."""
     given = {name: getattr(size, name) for name in ("dim", "heads", "layers", "ff", "n_features", "dropout")}
-    return given | {"vocab_size": vocab_size, "max_length": size.block + 1, "causal": True, "tie_embeddings": True}
+    return given | {"vocab_size": vocab_size, "max_length": size.block + 1, "causal": True, "tie_embeddings": True, "cutoffs": size.cutoffs}
 
 
 def texts(config: Config, task: str) -> tuple[Dataset, float]:
@@ -216,8 +219,9 @@ def texts(config: Config, task: str) -> tuple[Dataset, float]:
     size = SIZES[config.size][task]
     stream = made_up(size.n_train) if task == MADE_UP else _stream(config, task)
     limits = {"train": config.n_train or size.n_train, "validation": size.n_validation, "test": size.n_test}
-    parts = (blocks(getattr(stream, part), size.block, limit) for part, limit in limits.items())
-    found = Dataset(task, *parts, stream.vocab_size, None, 1, size.block + 1, stream.source, stream.sha256)
+    train, validation, test = (blocks(getattr(stream, part), size.block, limit) for part, limit in limits.items())
+    length = size.block + 1
+    found = Dataset(task, train, validation, test, stream.vocab_size, None, 1, length, stream.source, stream.sha256)
     return found, stream.n_bytes["test"] / len(stream.test)
 
 
@@ -259,7 +263,7 @@ def _recipe(config: Config, size: Size, lr: float) -> Any:
     from experiments.training import Recipe
 
     given = {name: getattr(config, name) for name in ("n_warm", "omega_lr", "weight_decay", "n_align")}
-    given |= {name: getattr(size, name) for name in ("batch_size", "warmup", "clip")}
+    given |= {name: getattr(size, name) for name in ("batch_size", "warmup", "clip", "evaluated")}
     return Recipe(lr=lr, n_epochs=config.n_epochs or size.n_epochs, align_sequences=config.align_blocks, **given)
 
 
@@ -282,6 +286,34 @@ def cost(row: Row, size: Size) -> float:
     from attention.counts import counts
 
     return counts(model_config(row, **sizes(size, size.vocab_size)), size.block)["total"].flops
+
+
+def rehearse(config: Config) -> str:
+    """Two steps of Flexformer on one random block of each text at the Config's sizes, in words; nothing is read or written."""
+    return "; ".join(_rehearsed(task, SIZES[config.size][task]) for task in config.tasks)
+
+
+def _rehearsed(task: str, size: Size) -> str:
+    import time
+
+    import torch
+
+    from attention.batches import next_tokens
+
+    model = built(ROWS["flexformer"], 0, **sizes(size, size.vocab_size))
+    optimiser, generator = torch.optim.AdamW(model.parameters(), lr=size.lr), torch.Generator().manual_seed(0)
+    tokens = torch.randint(size.vocab_size, (1, size.block + 1), generator=generator)
+    batch, seconds = {"tokens": tokens, "key_mask": torch.ones_like(tokens, dtype=torch.bool)}, 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        model(batch, wanted=next_tokens(batch, size.vocab_size)).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        seconds = time.perf_counter() - start
+    steps = size.n_epochs * min(size.n_train, TOKENS.get(task, 10**6)) // (size.block * size.batch_size)
+    n, days = sum(p.numel() for p in model.parameters()) / 1e6, steps * size.batch_size * seconds / 86400
+    words = f"{seconds:.1f} s for a block of {size.block} tokens, {steps:,} steps of {size.batch_size}, {days:,.0f} days here"
+    return f"{task}: {n:.1f} M parameters, {words}"
 
 
 def run(config: Config, **how: Any) -> xr.Dataset:

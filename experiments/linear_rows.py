@@ -179,5 +179,5 @@ def pairs_of(ds: xr.Dataset, score: str) -> list[tuple[str, str]]:
     """
     ours, rival = best(ds, OURS, score), best(ds, LINEAR, score)
     ran = {str(name) for name in ds["row"].values if bool(ds[score].sel(row=name).notnull().any())}
-    wanted = [(ours, "softmax"), (ours, rival), *PAIRS]
-    return [pair for pair in dict.fromkeys(wanted) if None not in pair and ran.issuperset(pair)]  # type: ignore[arg-type,return-value]
+    leading = [] if ours is None or rival is None else [(ours, "softmax"), (ours, rival)]
+    return [pair for pair in dict.fromkeys([*leading, *PAIRS]) if ran.issuperset(pair)]

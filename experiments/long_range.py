@@ -90,15 +90,15 @@ PRESETS = {
         tasks=("listops", "image"), rows=("softmax", "linear", "flexformer", "softmaxfeat, align, unfreeze"), n_seeds=2, size="smoke",
         n_align=5, align_sequences=48,
     ),
-    "cpu": Config(),
+    "cpu": Config(tasks=("listops", "text", "retrieval", "image")),
     "paper": Config(size="paper", n_align=100, align_sequences=512),
 }  # fmt: skip
 REDUCED = {
     "smoke": "tiny models on 100 sequences of at most 30 tokens; images are scikit-learn's digits of 4x4 pixels",
-    "cpu": "width 32, 32 features; text: 256 bytes of 4,000, 12,000 reviews, one layer; ListOps: 20 to 100 tokens of 500 to 2,000, depth 5 of "
-    "10, 5 arguments of 10, 8,000 of 96,000 sequences, 2 layers of 6; retrieval: pairs of questions (QQP) of 40 words in place of pairs of "
-    "papers in bytes, 2 layers of 4; image: 16x16 of 32x32 grey pixels, 6,000 of 45,000 images, 2 epochs of 200; Pathfinder: "
-    "contours of 6 dashes of 14, 16x16 of 32x32 pixels, 6,000 of 160,000 images, 2 epochs of 200",
+    "cpu": "width 32, 32 features; text: 256 bytes of 4,000, 12,000 reviews, 1 layer of 4; ListOps: 20 to 100 tokens of 500 to 2,000, "
+    "depth 5 of 10, 5 arguments of 10, 8,000 of 96,000 sequences, 2 layers of 6; retrieval: pairs of questions (QQP), 40 words, in "
+    "place of pairs of papers in bytes, 2 layers of 4; image: 16x16 of 32x32 grey pixels, 6,000 of 45,000 images, 2 epochs of 200; "
+    "Pathfinder is left out: with 6 dashes of 14 and 16x16 pixels softmax still guesses (50.4 %) after 3 passes over 6,000 images",
 }
 
 

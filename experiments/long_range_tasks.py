@@ -52,7 +52,9 @@ class Size:
 _SMALL: dict[str, Any] = {"dim": 32, "heads": 2, "layers": 2, "ff": 64, "n_features": 32}
 _ONE: dict[str, Any] = {"dim": 32, "heads": 1, "layers": 1, "ff": 64, "n_features": 32}  # the benchmark's own model of images
 _TINY: dict[str, Any] = {"dim": 16, "heads": 2, "layers": 1, "ff": 16, "n_features": 16}
-_TREES, _BYTES, _PIXELS = {"vocab_size": 17, "n_classes": 10}, {"tokeniser": "bytes", "max_length": 256}, {"tokeniser": "pixels", "pool": 2}
+_TREES: dict[str, Any] = {"vocab_size": 17, "n_classes": 10}
+_BYTES: dict[str, Any] = {"tokeniser": "bytes", "max_length": 256}
+_PIXELS: dict[str, Any] = {"tokeniser": "pixels", "pool": 2}
 _LONG: dict[str, Any] = {"pooling": "cls", "weight_decay": 0.1}
 _WORDS: dict[str, Any] = {"tokeniser": "words", "max_length": 40, "min_count": 3}
 SIZES: dict[str, dict[str, Size]] = {
@@ -94,7 +96,7 @@ def size(name: str, task: str) -> Size:
 def data(of: Size, folder: str, *, n_train: int | None = None) -> Dataset:
     """The data of a size, generated or from the folder (by default that of KERNELGAS_DATA); 1,000 validation rows at most."""
     place = None if of.source in GENERATED else folder or os.environ.get("KERNELGAS_DATA")
-    limits = {"max_train": n_train or of.n_train, "max_validation": min(1000, of.n_test), "max_test": of.n_test}
+    limits: dict[str, Any] = {"max_train": n_train or of.n_train, "max_validation": min(1000, of.n_test), "max_test": of.n_test}
     return load(of.source, place, **of.options, **limits)
 
 

@@ -73,6 +73,7 @@ class Recipe:
     n_epochs: int = 3  # passes over the training part
     n_warm: int = 1  # epochs before Phase A, of n_epochs; 0: Phase A of the untrained model
     batch_size: int = 64  # sequences of one step
+    evaluated: int = EVALUATED  # sequences of a batch without gradients
     trim: bool = False  # cut each batch to its longest sequence
     bucket: bool = False  # put sequences of similar length into a batch
     lr: float = 2e-3  # learning rate of AdamW
@@ -93,7 +94,7 @@ class Recipe:
     radius: float | None = None  # of the ball that holds the particles
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "n_align", "align_sequences"):
+        for name in ("batch_size", "evaluated", "n_align", "align_sequences"):
             count(getattr(self, name), name)
         count(self.n_warm, "n_warm", least=0)
         count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
@@ -168,7 +169,7 @@ def _epochs(model: Transformer, data: Dataset, recipe: Recipe, seed: int, course
         model,
         batches(data.train, recipe, np.random.default_rng([seed, 0])),
         settings,
-        validation=batches(data.validation, dataclasses.replace(recipe, batch_size=EVALUATED)),
+        validation=batches(data.validation, dataclasses.replace(recipe, batch_size=recipe.evaluated)),
         checkpoint=checkpoint or None,
         before_epoch=(lambda epoch: redraw(model, draws.orthogonal, [seed, 2, epoch])) if course.redrawn else None,
     )
@@ -188,7 +189,7 @@ def _phase_a(model: Transformer, split: Split, recipe: Recipe, seed: int, *, shu
         split = dataclasses.replace(split, labels=np.random.default_rng([seed, 1]).permutation(split.labels))
     result = align(
         model,
-        batches(split, dataclasses.replace(recipe, batch_size=EVALUATED)),
+        batches(split, dataclasses.replace(recipe, batch_size=recipe.evaluated)),
         pool="token" if model.config.n_classes is None else "sequence",  # a language model's labels are the next tokens
         n_steps=recipe.n_align,
         max_sequences=recipe.align_sequences,
