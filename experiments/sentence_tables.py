@@ -57,7 +57,7 @@ def pictures(ds: xr.Dataset) -> dict[str, str]:
         "sentence_accuracy.png": "Accuracy of every row: seeds (dots) and their mean with its 95 % interval.",
         "sentence_differences.png": "What Phase A adds to each map, in accuracy, with 95 % intervals over seeds and test rows.",
         "sentence_reliability.png": "Share of right answers against stated probability, all seeds together.",
-        "sentence_ablations.png": "Accuracy under variations of Phase A; the shaded band is K-x itself, mean and interval.",
+        "sentence_ablations.png": "Accuracy under variations of Phase A, with 95 % intervals over seeds; filled: K-x, open: V-x.",
     }
     kept = list(captions)[:1] + (["sentence_differences.png"] if learned_pairs(ds) else []) + ["sentence_reliability.png"]
     return {name: captions[name] for name in kept + (["sentence_ablations.png"] if varied(ds) else [])}

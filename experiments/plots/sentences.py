@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments import metrics, sentence_tables
 from experiments.plots.calibration import plot_reliability_tables
 from experiments.plots.comparisons import plot_differences
-from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, RED, finish, panels_of
+from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, RED, finish, legend_beside, panels_of
 from experiments.sentence_rows import ABLATED, ABLATIONS
 from experiments.sentence_tables import TITLES, has, main_rows
 
@@ -64,11 +64,12 @@ def figure_reliability(ds: xr.Dataset) -> Figure:
         axes.set_title(TITLES[task], fontsize=11, loc="left")
         if task != "digits":
             axes.set(xlim=(0.48, 1.01), ylim=(0.38, 1.01))  # of two classes, the more probable one
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
     return figure
 
 
 def figure_ablations(ds: xr.Dataset) -> Figure:
-    """A panel a variation and a colour a map: accuracy on the task where most variations ran; bands are K-x."""
+    """A panel a variation and a colour a map: accuracy on the task where most variations ran."""
     counted = ds.accuracy.sel(row=sentence_tables.varied(ds)).notnull().sum(("row", "seed"))
     task = str(ds.task.values[int(counted.values.argmax())])
     one = ds.accuracy.sel(task=task)
@@ -77,32 +78,30 @@ def figure_ablations(ds: xr.Dataset) -> Figure:
     for axes, (panel, changes) in zip(panels, ran.items(), strict=True):
         _panel(axes, one, list(changes))
         finish(axes, panel, "", "accuracy [%]" if axes in (panels[0], panels[-(-len(ran) // 2)]) else "")
-    panels[0].legend(frameon=False, fontsize=8)
+    legend_beside(panels[-(-len(ran) // 2) - 1])
     figure.suptitle(TITLES[task], fontsize=11, x=0.01, ha="left")
     return figure
 
 
 def _panel(axes: Axes, accuracy: xr.DataArray, changes: list[str]) -> None:
-    """One panel of the ablations: K-x filled, V-x open where it changes too."""
-    for shift, (name, colour) in zip((-0.2, 0.0, 0.2), _COLOURS.items(), strict=True):
-        if f"K-{name}" in accuracy.row.values:
-            mean, low, high = _interval(100 * accuracy.sel(row=f"K-{name}").values)
-            axes.axhline(mean, color=colour, linewidth=1, alpha=0.7)
-            axes.axhspan(low, high, color=colour, alpha=0.08, linewidth=0)
-        for place, what in enumerate(changes):
-            for kind, nudge in (("K", 0.0), ("V", 0.08)):
+    """One panel of the ablations: K-x filled, V-x open; first as in the main table, then changed."""
+    for shift, (name, colour) in zip((-0.24, 0.0, 0.24), _COLOURS.items(), strict=True):
+        for place, what in enumerate(["", *changes]):
+            for kind, nudge in (("K", 0.0), ("V", 0.09)):
                 for row in _rows(accuracy, what, kind, name):
                     mean, low, high = _interval(100 * accuracy.sel(row=row).values)
-                    x, label = place + shift + nudge, name if (place, kind) == (0, "K") else None
+                    x, label = place + shift + nudge, f"{kind}-{name}" if place == 0 else None
                     axes.plot([x, x], [low, high], color=colour, linewidth=1.6)
                     axes.plot([x], [mean], "o", color=colour, markerfacecolor=colour if kind == "K" else "white", label=label)
-    axes.set_xticks(range(len(changes)), changes, fontsize=8)
-    axes.set_xlim(-0.6, len(changes) - 0.4)
+    axes.axvline(0.5, color=GREY, linewidth=1, linestyle=":")
+    axes.set_xticks(range(1 + len(changes)), ["main table", *changes], fontsize=8)
+    axes.set_xlim(-0.5, len(changes) + 0.5)
+    axes.grid(axis="y", color="#e5e5e5")
 
 
 def _rows(accuracy: xr.DataArray, what: str, kind: str, name: str | None = None) -> list[str]:
     """The rows of one variation that ran."""
-    wanted = [f"{kind}-{each} {what}" for each in ([name] if name else ABLATED)]
+    wanted = [f"{kind}-{each} {what}".strip() for each in ([name] if name else ABLATED)]
     return [row for row in wanted if row in accuracy.row.values and bool(accuracy.sel(row=row).notnull().any())]
 
 
