@@ -1,0 +1,328 @@
+"""Kernels in a pretrained encoder on GLUE tasks: what is left of a fine-tuned teacher, and kernels that move to another task.
+
+Teacher: the encoder with a head (`experiments.glue`), fine-tuned on the task. A unit is a student with kernels in all its layers:
+
+| source      | start of the student                          | kernels                                               | then trained on labels |
+|-------------|-----------------------------------------------|-------------------------------------------------------|------------------------|
+| own         | the fine-tuned teacher                        | learned from it on the task's own sentences           | everything             |
+| own, frozen | the encoder as pretrained, head on embeddings | the same, from the task's own fine-tuned teacher      | everything but kernels |
+| a task      | the encoder as pretrained, head on embeddings | learned on that task from its fine-tuned teacher      | everything but kernels |
+| none        | the encoder as pretrained, head on embeddings | random features as drawn                              | everything but kernels |
+
+Kernels learn attention rows, layer by layer, without labels (`attention.distil`, "rows"). Those that nothing was fitted in (uniform,
+favor raw, proposal) stay as they are in the training on labels too. The teacher of the source "own" is trained on as long as its students
+are; the score before that, `score_before`, is the reference of the students that start from the encoder as pretrained: all trainings have
+the same rows in the same order, the same number of steps and the same rates.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+import xarray as xr
+
+from attention.activations import Activations, collect
+from attention.conversion import conversion_report
+from attention.huggingface import attach
+from attention.layer_kernel import LayerKernel
+from attention.seeds import derived_seed
+from experiments import conversion, glue, sweep, transfer_tables
+from experiments.matching import chosen
+from experiments.report import Section
+from experiments.sentences import Batch, Teacher, load_teacher, sentence_batches, tiny_teacher
+from particles.arrays import count, flag, positive
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "transfer"
+DIMS = ("task", "source", "row", "seed")
+EXTENT = ("part", "tasks", "sources", "targets", "rows", "n_seeds", "seed", "data")
+ARRAYS = {"squared_error": ("example",)}
+PARTS = ("both", "recovery", "transfer")
+OWN, FROZEN, NONE = "own", "own, frozen", "none"
+ROWS: dict[str, conversion.Row | None] = {
+    "teacher": None,
+    "uniform": conversion.ROWS["uniform"],
+    "favor raw": conversion.ROWS["favor raw"],
+    "proposal": conversion.ROWS["proposal"],
+    "hedgehog": conversion.ROWS["hedgehog"],
+    "flexformer-nonstationary": conversion.ROWS["flexformer"],
+    "particles": conversion.ROWS["particles"],
+}
+MOVED = ("hedgehog", "flexformer-nonstationary", "particles")  # to other tasks
+RANDOM = "favor raw"  # what they must beat
+HELD_OUT = 32  # test sentences on which attention errors are measured
+TOKENS = {"rte": 62, "mrpc": 53, "cola": 13, "sst2": 25, "qqp": 31, "stsb": 30, "mnli": 40, "qnli": 50}  # of a row, for estimates
+WEIGHTS = {"": 1.06e7}  # of the layers of a teacher, for estimates
+LARGE = 8.5e7  # of a teacher that is not in WEIGHTS
+OPERATIONS = 4.5e10  # a second, on one core
+
+
+@dataclass(frozen=True)
+class Config:
+    """What `run` does; every option with its checks."""
+
+    part: str = "both"  # recovery: kernels of each task on that task; transfer: kernels of the sources on the targets; or both
+    tasks: tuple[str, ...] = ("rte", "mrpc", "cola", "sst2", "qqp", "stsb")  # of the recovery: some of rte, mrpc, cola, ..., mnli, qnli
+    sources: tuple[str, ...] = ("stsb", "qqp")  # tasks that kernels are learned on, to be moved
+    targets: tuple[str, ...] = ("cola", "sst2", "qqp", "stsb")  # tasks that they are moved to
+    rows: tuple[str, ...] = tuple(ROWS)  # names of students; the teacher is always measured
+    n_seeds: int = 3  # seed, seed + 1, ...: training rows, their order, particles; test rows stay the same
+    seed: int = 0  # the first seed
+    data: str = ""  # folder of the tasks; by default the one that KERNELGAS_DATA names
+    teacher: str = ""  # folder or hub name of a BERT-like encoder; by default the installed package's MiniLM, else the hub's
+    max_train: int | None = 320  # use about so many training rows, class by class; None: all
+    max_test: int | None = 300  # and so many test rows
+    max_length: int = 40  # tokens of a sentence that are read
+    n_features: int = 64  # of each head
+    n_fit: int = 256  # sentences of the training rows that kernels are learned from
+    n_fit_steps: int = 60  # of each layer
+    n_epochs: int = 1  # of each training on labels
+    batch_size: int = 16  # rows of one of its steps
+    lr: float = 1e-4  # of the encoder's weights
+    head_lr: float = 1e-3  # of the head
+    kernel_lr: float = 1e-3  # of kernels that are trained on labels
+    smoke: bool = False  # a tiny untrained teacher and random words instead: seconds, and no meaning
+
+    def __post_init__(self) -> None:
+        chosen((self.part,), PARTS, "part")
+        for name in ("tasks", "sources", "targets"):
+            chosen(getattr(self, name), glue.TASKS, name)
+        chosen(self.rows, ROWS, "rows")
+        for name in ("n_seeds", "n_features", "n_fit", "n_fit_steps", "n_epochs", "batch_size"):
+            count(getattr(self, name), name)
+        for name in ("max_train", "max_test"):
+            if getattr(self, name) is not None:
+                count(getattr(self, name), name, least=4)
+        count(self.max_length, "max_length", least=4)
+        count(self.seed, "seed", least=0)
+        for name in ("lr", "head_lr", "kernel_lr"):
+            positive(getattr(self, name), name)
+        flag(self.smoke, "smoke")
+
+
+_TINY: dict[str, Any] = {"max_train": 32, "max_test": 24, "n_features": 8, "n_fit": 32, "n_fit_steps": 3}
+PRESETS = {
+    "smoke": Config(
+        tasks=("cola", "qqp", "stsb"), sources=("stsb",), targets=("cola", "stsb"), n_seeds=2, smoke=True,
+        rows=("teacher", "uniform", "favor raw", "hedgehog", "particles"), **_TINY,
+    ),
+    "cpu": Config(),
+    "paper": Config(
+        tasks=glue.TASKS, sources=("stsb", "qqp", "mnli", "qnli"), targets=glue.TASKS, teacher="FacebookAI/roberta-base", max_train=None,
+        max_test=None, max_length=128, n_fit=2048, n_fit_steps=300, n_epochs=3, lr=2e-5,
+    ),
+}  # fmt: skip
+REDUCED = {
+    "smoke": "an untrained teacher of two layers, random words",
+    "cpu": "all-MiniLM-L6-v2 (22.7M parameters) instead of RoBERTa (125M), about 320 training rows of 2,490 to 364,000, one epoch of 3, "
+    "about 300 test rows, 40 tokens of a sentence, each sentence encoded by itself; no MNLI and QNLI, 2 sources of 4",
+}
+
+
+def units(config: Config) -> Iterator[dict[str, Any]]:
+    """Students of one seed together; those that share a teacher or a kernel follow each other."""
+    for seed in range(config.seed, config.seed + config.n_seeds):
+        for task, source, row in _recovery(config) + _transfer(config):
+            yield {"task": task, "source": source, "row": row, "seed": seed}
+
+
+def _recovery(config: Config) -> list[tuple[str, str, str]]:
+    rows = ("teacher", *(row for row in config.rows if row != "teacher"))
+    return [] if config.part == "transfer" else [(task, OWN, row) for task in config.tasks for row in rows]
+
+
+def _transfer(config: Config) -> list[tuple[str, str, str]]:
+    """Every kernel on every target. The kernel of the target itself is the source `FROZEN`."""
+    if config.part == "recovery":
+        return []
+    moved = [row for row in MOVED if row in config.rows]
+    found = [(target, NONE, RANDOM) for target in config.targets if RANDOM in config.rows]
+    found += [(target, FROZEN, row) for target in config.targets for row in moved]
+    return found + [(target, source, row) for source in config.sources for row in moved for target in config.targets if target != source]
+
+
+def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
+    """Make one student, train it, score it.
+
+    Returns
+    -------
+    dict of the scores of `glue.scored` on the test rows; score_before, before the training on labels; divergence [nat] of the kernels'
+    attention rows from softmax on test sentences before it; data and data_sha256, where the data come from.
+    """
+    task, source, name, seed = (unit[dim] for dim in DIMS)
+    given, row = start(config, task, seed), ROWS[name]
+    model = copy.deepcopy(taught(config, task, seed) if source == OWN else given.model)
+    facts = {"data": given.task.source, "data_sha256": given.task.sha256}
+    divergence = {}
+    if row is not None:
+        layers = kernels(config, task if source in (OWN, FROZEN, NONE) else source, name, seed)
+        report = conversion_report(layers, collect(model.encoder, given.held_out))
+        divergence["divergence"] = float(report.kl.mean())
+        attach(model.encoder, {number: kernel.requires_grad_(source == OWN and row.fitted) for number, kernel in layers.items()})
+    before = glue.scored(given.task, glue.predict(model, given.task.test, given.pad))["score"]
+    _trained(config, model, given, derived_seed(seed, 1))
+    return {**glue.scored(given.task, glue.predict(model, given.task.test, given.pad)), "score_before": before, **divergence, **facts}
+
+
+class Start(NamedTuple):
+    """What all students of a task and a seed have in common."""
+
+    task: glue.Task
+    model: glue.Classifier  # the encoder as pretrained, with its head
+    fit: list[Batch]  # unlabelled, of the training rows
+    held_out: list[Batch]  # of the test rows
+    pad: int
+
+
+@lru_cache(maxsize=8)
+def start(config: Config, task: str, seed: int) -> Start:
+    """Rows of a task, and the encoder as pretrained with the head that fits its embeddings."""
+    teacher = _teacher(config)
+    if config.smoke:
+        sizes = {"n_train": config.max_train or 32, "n_test": config.max_test or 32}
+        read = glue.tiny(task, teacher, max_length=config.max_length, seed=seed, **sizes)
+    else:
+        limits = {"max_length": config.max_length, "max_train": config.max_train, "max_test": config.max_test}
+        read = glue.read(task, config.data, teacher, seed=seed, **limits)
+    fit = [batch for _, batch in sentence_batches(teacher, read.sentences[: config.n_fit])]
+    held_out = [batch for _, batch in read.test.batches(HELD_OUT, teacher.pad)]
+    place = len(held_out) // 2  # of middle length
+    return Start(read, glue.classifier(copy.deepcopy(teacher.model), read, teacher.pad), fit, held_out[place : place + 1], teacher.pad)
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str, smoke: bool) -> Teacher:
+    return tiny_teacher() if smoke else load_teacher(name)
+
+
+def _teacher(config: Config) -> Teacher:
+    """The encoder as pretrained, which reads at most `max_length` tokens; on the GPU if there is one."""
+    loaded = _loaded(config.teacher, config.smoke)
+    loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    return Teacher(loaded.model, loaded.tokens, loaded.pad, min(config.max_length, loaded.max_length))
+
+
+@lru_cache(maxsize=8)
+def taught(config: Config, task: str, seed: int) -> glue.Classifier:
+    """The teacher: fine-tuned on the task."""
+    given = start(config, task, seed)
+    model = copy.deepcopy(given.model)
+    _trained(config, model, given, derived_seed(seed, 0))
+    return model
+
+
+def _trained(config: Config, model: glue.Classifier, given: Start, seed: int) -> None:
+    how: dict[str, Any] = {name: getattr(config, name) for name in ("n_epochs", "batch_size", "lr", "head_lr", "kernel_lr")}
+    glue.train(model, given.task.train, given.pad, seed=seed, **how)
+
+
+def kernels(config: Config, task: str, row: str, seed: int) -> dict[int, LayerKernel]:
+    """A new copy of the kernels of a row, {layer: kernel}, learned from the task's teacher."""
+    return copy.deepcopy(_kernels(config, task, row, seed))
+
+
+@lru_cache(maxsize=32)
+def _kernels(config: Config, task: str, row: str, seed: int) -> dict[int, LayerKernel]:
+    found = ROWS[row]
+    assert found is not None  # the teacher has no kernels
+    return conversion.made(
+        conversion.Config(n_features=config.n_features, n_steps=config.n_fit_steps), found, _seen(config, task, seed), derived_seed(seed, 2)
+    )
+
+
+@lru_cache(maxsize=2)
+def _seen(config: Config, task: str, seed: int) -> list[list[Activations]]:
+    """The teacher's activations, [layer][batch]."""
+    return collect(taught(config, task, seed).encoder, start(config, task, seed).fit)
+
+
+def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
+    """Shares of the teacher: of the one that was trained on as long."""
+    if "teacher" not in ds.row or OWN not in ds.source:
+        return ds
+    teacher = ds.sel(row="teacher", source=OWN, drop=True)
+    reference = xr.where(ds.source == OWN, teacher.score, teacher.score_before)
+    return ds.assign(share=(ds.score / reference).transpose(*ds.score.dims))
+
+
+def prepare(config: Config) -> None:
+    """FileNotFoundError or ValueError if teacher or tasks are not there."""
+    if config.smoke:
+        return
+    _teacher(config)
+    for task in dict.fromkeys(unit["task"] for unit in units(config)):
+        glue.check(task, config.data)
+
+
+def run(config: Config, **how: Any) -> xr.Dataset:
+    """Make and score every student of `units`.
+
+    Returns
+    -------
+    Dataset over (task, source, row, seed) of what `measure` returns and share, of the teacher's score; NaN where a unit is missing.
+    correct, of classes, and squared_error, of scores, have the dimension example. `how`: see `experiments.sweep.over`.
+    """
+    return sweep.run(NAME, config, **how)
+
+
+def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
+    """Rough seconds and bytes of one unit on one core; the teacher and the kernel, which units share, are not counted."""
+    weights = WEIGHTS.get(config.teacher, LARGE)
+    n_train, n_test = config.max_train or 50_000, config.max_test or 2_000
+    tokens = min(TOKENS[unit["task"]], 2 * config.max_length) * (6 * n_train * config.n_epochs + 2 * 2 * n_test)
+    return 2 + tokens * weights / OPERATIONS, 1e9 + 24.0 * weights
+
+
+def rehearse(config: Config, *, n_steps: int = 1) -> str:
+    """Training steps of softmax and of kernels at the configured sizes, of random weights on random tokens; seconds, memory, all in all."""
+    import resource
+    import time
+
+    found = {}
+    for name in ("teacher", "hedgehog", "flexformer-nonstationary"):
+        given = _stand_in(config, n_steps)
+        model, row = given.model, ROWS[name]
+        if row is not None:
+            seen = [layer[:1] for layer in collect(model.encoder, given.held_out)]
+            attach(model.encoder, conversion.made(conversion.Config(n_features=config.n_features, n_steps=1), row, seen, 0))
+        began = time.perf_counter()
+        _trained(config, model, given, 0)
+        found[name] = (time.perf_counter() - began) / n_steps / config.n_epochs
+    planned = list(units(config))
+    rows = config.max_train or 50_000
+    hours = len(planned) * rows / config.batch_size * config.n_epochs * sum(found.values()) / len(found) / 3600
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    said = ", ".join(f"{name} {seconds:.1f} s a step" for name, seconds in found.items())
+    shape = f"{config.batch_size} x {config.max_length}"
+    return f"random weights and tokens, {shape}: {said}, {memory:.1f} GiB; all {len(planned)} units would take {hours:.0f} h here"
+
+
+def _stand_in(config: Config, n_steps: int) -> Start:
+    """A classifier of random weights, of the smoke preset's size or RoBERTa's, and rows of random tokens."""
+    from transformers import RobertaConfig, RobertaModel
+
+    encoder = tiny_teacher().model if config.smoke else RobertaModel(RobertaConfig(max_position_embeddings=514))
+    n, words = n_steps * config.batch_size, encoder.config.vocab_size
+    rng = np.random.default_rng(0)
+    rows = glue.Rows([rng.integers(3, words, (n, config.max_length)).tolist()], rng.integers(0, 2, n))
+    task = glue.Task("sst2", rows, rows, 2, [], "random tokens", "none")
+    held_out = [batch for _, batch in rows.batches(4, 1)][:1]
+    return Start(task, glue.Classifier(encoder, torch.nn.Linear(encoder.config.hidden_size, 2)), [], held_out, 1)
+
+
+def section(ds: xr.Dataset) -> Section:
+    """Tables and conclusions."""
+    return transfer_tables.section(ds)
+
+
+def figures(ds: xr.Dataset) -> dict[str, Figure]:
+    """Pictures by file name."""
+    return transfer_tables.figures(ds)
