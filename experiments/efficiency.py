@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,7 +25,6 @@ from particles.arrays import count, positive
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
-    from torch import Tensor
 
     from experiments.report import Section
     from experiments.units import Scores, Unit
@@ -129,11 +127,12 @@ def measure(config: Config, unit: Unit) -> Scores:
     """times (row, quantile) [s], QUANTILES over the rounds, and memory (row,) [MiB], in the order of ROWS."""
     import torch
 
+    from experiments.attentions import decoding, passes
+
     if config.device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"device must be one that is here, got {config.device!r}: torch finds no GPU; cpu works everywhere")
     mode, length = unit["mode"], unit["length"]
-    torch.manual_seed(0)
-    calls, kept = _decoding(config, length, unit["seed"]) if mode == "decoding" else _calls(config, mode, length, unit["seed"])
+    calls, kept = decoding(config, length, unit["seed"]) if mode == "decoding" else (passes(config, mode, length, unit["seed"]), {})
     memory = {name: kept[name] if name in kept else _memory(config, call) for name, call in calls.items()}
     times = _rounds(config, calls)
     quantiles = [np.quantile(times[name], QUANTILES) if name in times else np.full(len(QUANTILES), np.nan) for name in ROWS]
@@ -168,119 +167,6 @@ def _memory(config: Config, call: Callable[[], Any]) -> float:
 
     added = added_memory(call) if config.device == "cpu" else added_gpu_memory(call, config.device)
     return np.nan if added is None else added
-
-
-def _calls(config: Config, mode: str, length: int, seed: int) -> tuple[Calls, dict[str, float]]:
-    """One pass of each attention over the same inputs."""
-    import torch
-
-    causal, training = mode.endswith("causal"), mode.startswith("training")
-    qkv = [part.requires_grad_(training) for part in _inputs(config, length, seed)]
-
-    def call(attend: Callable[..., Tensor], inputs: list[Tensor]) -> None:
-        if training:
-            torch.autograd.grad(attend(*inputs).sum(), inputs, allow_unused=True)
-            return
-        with torch.no_grad():
-            attend(*inputs)
-
-    found = {name: attention(config, name, length, causal=causal) for name in rows(config, mode, length)}
-    short = [part[:, :, : min(64, length)].detach().requires_grad_(training) for part in qkv]
-    for attend in found.values():  # what is loaded with a first call would count as its memory
-        call(attend, short)
-    return {name: partial(call, attend, qkv) for name, attend in found.items()}, {}
-
-
-def attention(config: Config, name: str, length: int, *, causal: bool) -> Callable[..., Tensor]:
-    """A function of q, k, v (batch, head, time, dim). Its parameters are constants: gradients are those of the inputs."""
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
-
-    from attention.landmarks import PooledLandmarks
-    from attention.linear import kernel_attention
-    from attention.linformer import Linformer
-    from attention.nystromformer import nystromformer_attention
-    from attention.softmax_free import softmax_free_attention
-
-    if ROWS[name].name:
-        phi = _feature_map(config, name, length)
-        return lambda q, k, v: kernel_attention(q, k, v, phi, is_causal=causal)
-    size = ROWS[name].width * config.dim
-    pool = PooledLandmarks(max(1, length // size))
-    if name == "soft":
-        return lambda q, k, v: softmax_free_attention(q, v, pool(q)[0])
-    if name == "nystromformer":
-        return lambda q, k, v: nystromformer_attention(q, k, v, pool(q)[0], pool(k)[0])
-    if name == "linformer":
-        return Linformer(length, min(size, length), heads=config.heads).requires_grad_(False).to(config.device)
-    if name == MATRIX:
-        mask = torch.ones(length, length, dtype=torch.bool, device=config.device).tril() if causal else None
-        return lambda q, k, v: _by_matrix(q, k, v, mask)
-    return lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def _by_matrix(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    scores = q @ k.mT * q.shape[-1] ** -0.5
-    if mask is not None:
-        scores = scores.masked_fill(~mask[: q.shape[2], : k.shape[2]], -np.inf)
-    return scores.softmax(-1) @ v
-
-
-def _feature_map(config: Config, name: str, length: int) -> Any:
-    import torch
-
-    from attention.feature_map import feature_map
-
-    row, generator = ROWS[name], torch.Generator().manual_seed(0)
-    options: dict[str, Any] = {"horizon": length + 1} if row.name == "cosformer" else {}
-    phi = feature_map(row.name, dim=config.dim, n_features=row.width * config.dim, heads=config.heads, generator=generator, **options)
-    return phi.requires_grad_(False).to(config.device)
-
-
-def _inputs(config: Config, length: int, seed: int) -> list[Tensor]:
-    """q, k and v, N(0, 1/4) each."""
-    import torch
-
-    generator = torch.Generator().manual_seed(seed)
-    shape = (config.batch_size, config.heads, length, config.dim)
-    return [0.5 * torch.randn(*shape, generator=generator).to(config.device) for _ in range(3)]
-
-
-def _decoding(config: Config, length: int, seed: int) -> tuple[Calls, dict[str, float]]:
-    """One more token after `length`, and MiB that are kept between two tokens."""
-    import torch
-    from torch.nn.functional import scaled_dot_product_attention
-
-    from attention.linear import kernel_attention
-
-    q, k, v = _inputs(config, length + 1, seed)
-    token = [part[:, :, length:] for part in (q, k, v)]
-    calls: Calls = {SOFTMAX: torch.no_grad()(lambda: scaled_dot_product_attention(token[0], k, v))}
-    kept = {SOFTMAX: _mib(k, v)}
-    for name in rows(config, "decoding", length):
-        if ROWS[name].name:
-            phi = _feature_map(config, name, length)
-            with torch.no_grad():
-                state = kernel_attention(q[:, :, :length], k[:, :, :length], v[:, :, :length], phi, is_causal=True, return_state=True)[1]
-            calls[name] = partial(_token, token, phi, state)
-            kept[name] = _mib(*(part for part in state if torch.is_tensor(part)))
-    for call in calls.values():
-        call()
-    return calls, kept
-
-
-def _token(token: list[Tensor], phi: Any, state: Any) -> Any:
-    """One more token from a state."""
-    import torch
-
-    from attention.linear import kernel_attention
-
-    with torch.no_grad():
-        return kernel_attention(token[0], token[1], token[2], phi, is_causal=True, state=state, return_state=True)
-
-
-def _mib(*tensors: Tensor) -> float:
-    return sum(part.numel() * part.element_size() for part in tensors) / 2**20
 
 
 def estimate(config: Config, unit: Unit) -> tuple[float, float]:
