@@ -76,9 +76,7 @@ def check(name: str, folder: str) -> list[Path]:
     return data_files(name, Path(root))
 
 
-def read(
-    name: str, folder: str, teacher: Teacher, *, max_length: int, max_train: int | None, max_test: int | None, seed: int
-) -> Task:
+def read(name: str, folder: str, teacher: Teacher, *, max_length: int, max_train: int | None, max_test: int | None, seed: int) -> Task:
     """A task from its folder: about so many training rows, other ones for each seed, and about so many test rows, always the same."""
     content = shorten(tables(name, check(name, folder), 0), {"test": max_test}, 0)
     content = shorten(content, {"train": max_train}, seed)

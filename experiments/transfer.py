@@ -2,17 +2,17 @@
 
 Teacher: the encoder with a head (`experiments.glue`), fine-tuned on the task. A unit is a student with kernels in all its layers:
 
-| source      | start of the student                          | kernels                                               | then trained on labels |
-|-------------|-----------------------------------------------|-------------------------------------------------------|------------------------|
-| own         | the fine-tuned teacher                        | learned from it on the task's own sentences           | everything             |
-| own, frozen | the encoder as pretrained, head on embeddings | the same, from the task's own fine-tuned teacher      | everything but kernels |
-| a task      | the encoder as pretrained, head on embeddings | learned on that task from its fine-tuned teacher      | everything but kernels |
-| none        | the encoder as pretrained, head on embeddings | random features as drawn                              | everything but kernels |
+| source      | start of the student                      | kernels                                          | trained on labels      |
+|-------------|-------------------------------------------|--------------------------------------------------|------------------------|
+| own         | the fine-tuned teacher                    | learned from it on the task's own sentences      | everything             |
+| own, frozen | the pretrained encoder, head fitted to it | the same, from the task's own fine-tuned teacher | everything but kernels |
+| a task      | the pretrained encoder, head fitted to it | learned on that task from its fine-tuned teacher | everything but kernels |
+| none        | the pretrained encoder, head fitted to it | random features as drawn                         | everything but kernels |
 
 Kernels learn attention rows, layer by layer, without labels (`attention.distil`, "rows"). Those that nothing was fitted in (uniform,
 favor raw, proposal) stay as they are in the training on labels too. The teacher of the source "own" is trained on as long as its students
-are; the score before that, `score_before`, is the reference of the students that start from the encoder as pretrained: all trainings have
-the same rows in the same order, the same number of steps and the same rates.
+are; the score before that, `score_before`, is the reference of the students that start from the encoder as pretrained: trainings that
+are compared have the same rows in the same order, the same number of steps and the same rates.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
         divergence["divergence"] = float(report.kl.mean())
         attach(model.encoder, {number: kernel.requires_grad_(source == OWN and row.fitted) for number, kernel in layers.items()})
     before = glue.scored(given.task, glue.predict(model, given.task.test, given.pad))["score"]
-    _trained(config, model, given, derived_seed(seed, 1))
+    _trained(config, model, given, derived_seed(seed, int(source == OWN)))  # the teacher's own training has 0
     return {**glue.scored(given.task, glue.predict(model, given.task.test, given.pad)), "score_before": before, **divergence, **facts}
 
 

@@ -40,7 +40,7 @@ def section(ds: xr.Dataset) -> Section:
     """Everything that the units say."""
     tables = [_recovery(ds), _before(ds), _shares(ds), _differences(ds), _moved(ds), _divergences(ds)]
     text = (
-        f"{ds.attrs.get('finished', 0)} of {ds.attrs.get('planned', 0)} units ran. A pretrained encoder is fine-tuned on each task; kernels "
+        f"{ds.attrs.get('finished', 0)} of {ds.attrs.get('planned', 0)} units ran. An encoder is fine-tuned on each task; kernels "
         "take the place of softmax in all its layers, learn its attention rows, and everything is trained on once more, the teacher too. "
         "Then kernels that were learned on one task are moved, frozen, into the pretrained encoder, which is trained on another task. "
         "Scores are those of GLUE: Matthews' correlation for CoLA, Spearman's for STS-B, accuracy elsewhere."
@@ -50,7 +50,7 @@ def section(ds: xr.Dataset) -> Section:
         "transfer.png": "Score of frozen kernels by what they were learned on (line) and where they are used (column); "
         "the colour is the difference from the softmax encoder after the same training.",
     }
-    kept = [name for name, source in (("recovery.png", [OWN]), ("transfer.png", _sources(ds))) if any(map(lambda s: ran(ds, s), source))]
+    kept = [name for name, source in (("recovery.png", [OWN]), ("transfer.png", _sources(ds))) if any(ran(ds, s) for s in source)]
     verdicts = [*_recovered(ds), *_transferred(ds)]
     shown = [table for table in tables if table.rows]
     return Section("Distillation and transfer on GLUE tasks", text, shown, {name: captions[name] for name in kept}, verdicts)
@@ -134,7 +134,7 @@ def _differences(ds: xr.Dataset) -> Table:
         cells = [f"{one[name]:+.3g}" for name in ("difference", "low", "high")]
         rows.append([one["pair"], TITLES[one["task"]], *cells, f"{one['p']:.3f}", f"{one['p_corrected']:.3f}", str(one["n_seeds"])])
     notes = [
-        "accuracy in points, over seeds and test rows (CoLA too); STS-B: mean squared error of the scaled score, times -1000, more is better",
+        "accuracy in points, over seeds and test rows (CoLA too); STS-B: squared error of the scaled score, times -1000, more is better",
         "95 % intervals; p corrected for all lines of the table (Holm)",
     ]
     return Table("Rows in pairs", ["rows", "task", "difference", "low", "high", "p", "corrected", "seeds"], rows, notes)
