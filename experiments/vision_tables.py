@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -47,7 +48,7 @@ def section(ds: xr.Dataset) -> Section:
     rates = _rates(ds)
     if rates:
         tables.append(rates[0])
-        verdicts.append(f"best learning rates on their seed: tuned = {' '.join(rates[1])}.")
+        verdicts.append(f"best learning rates on their seed: --tuned {shlex.join(rates[1])}.")
     tuned = json.loads(ds.attrs["config"])["tuned"] if "config" in ds.attrs else []
     chosen = f" Learning rates: {', '.join(tuned)}." if tuned else ""
     text = (
