@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from experiments import units
+from experiments import sections, units
 from experiments.claims import CLAIMS, Outcome, Results, judge
-from experiments.report import Section
+from experiments.report import Section, load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,14 +94,23 @@ def main(config: Config) -> None:
     """Write index.html, report.md and figures/ into the folder `out`, and say where they are and how many claims got which verdict."""
     from experiments import evidence_page
 
-    found = gather(config.title, [units.saved(folder) for folder in config.results])
+    found = gather(config.title, [saved(folder) for folder in config.results])
     folder = evidence_page.write(found, Path(config.out))
     print(evidence_page.summary(found))
     print(f"\nwritten to {folder / 'index.html'} and {folder / 'report.md'}")
 
 
+def saved(folder: str | Path) -> dict[str, list[tuple[dict[str, Any], xr.Dataset]]]:
+    """What a folder holds: units (`units.saved`) and whole runs of experiments without units, {experiment: [(settings, Dataset)]}."""
+    found = units.saved(folder)
+    for path in sorted(Path(folder).glob("*.zarr")):
+        dataset = load(path)
+        found.setdefault(path.name.rpartition("-")[0], []).append((json.loads(dataset.attrs["config"]), dataset))
+    return found
+
+
 def gather(title: str, saved: Sequence[Mapping[str, Sequence[tuple[Mapping[str, Any], xr.Dataset]]]]) -> Evidence:
-    """Claims judged and experiments told, from what `units.saved` returned for each folder.
+    """Claims judged and experiments told, from what `saved` returned for each folder.
 
     ValueError if two folders hold the same experiment with the same settings.
     """
@@ -122,7 +131,7 @@ def part(name: str, settings: Mapping[str, Any], dataset: xr.Dataset) -> Part:
     preset, different = nearest(module, settings)
     label = ", ".join([preset, *(f"{field}={_short(value)}" for field, value in different.items())])
     reduced = getattr(module, "REDUCED", {}).get(preset, "")
-    section, drawn = _told(module, name, dataset)
+    section, drawn = _told(name, dataset)
     files = {file: f"{name}-{units.digest(name, settings)[:6]}-{file}" for file in drawn}  # each setting has its own
     section = dataclasses.replace(section, pictures={files[file]: section.pictures.get(file, section.title) for file in drawn})
     figures = {files[file]: figure for file, figure in drawn.items()}
@@ -134,14 +143,16 @@ def nearest(module: ModuleType, settings: Mapping[str, Any]) -> tuple[str, dict[
     found = {}
     for preset in PRESETS:
         if preset in module.PRESETS:
-            known = units.settings(module, module.PRESETS[preset])
+            known = json.loads(json.dumps(dataclasses.asdict(module.PRESETS[preset])))
             found[preset] = {field: value for field, value in settings.items() if known.get(field) != value}
     best = min(found, key=lambda preset: len(found[preset]))
     return best, found[best]
 
 
 def coverage(module: ModuleType, preset: str, different: Mapping[str, Any], dataset: xr.Dataset) -> Coverage:
-    """The units that the preset plans against those with a number in the Dataset."""
+    """The units that the preset plans against those with a number in the Dataset; a whole run is one unit."""
+    if not hasattr(module, "units"):
+        return Coverage(1, 1, {}, (), 0)
     planned = list(module.units(_planned_config(module.PRESETS[preset], different)))
     dims = list(planned[0]) if planned else []
     done = finished(dataset, dims)
@@ -177,14 +188,14 @@ def _planned_config(preset: Any, different: Mapping[str, Any]) -> Any:
     return dataclasses.replace(preset, **changes)
 
 
-def _told(module: ModuleType, name: str, dataset: xr.Dataset) -> tuple[Section, Mapping[str, Figure]]:
+def _told(name: str, dataset: xr.Dataset) -> tuple[Section, Mapping[str, Figure]]:
     """The experiment's own section and figures; where half-finished results do not allow them, the section says so and why."""
     try:
-        section = module.section(dataset)
+        section = sections.section(name, dataset)
     except Exception as error:
         return Section(name, f"Its tables could not be made from these results: {type(error).__name__}: {error}"), {}
     try:
-        return section, module.figures(dataset)
+        return section, sections.figures(name, dataset)
     except Exception as error:
         text = f"{section.text}\n\nIts figures could not be drawn from these results: {type(error).__name__}: {error}"
         return dataclasses.replace(section, text=text), {}

@@ -123,7 +123,9 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {"stem": (2,), "dims": (16, 32, 48, 64), "heads": (1, 1, 2, 2), "depths": (1, 1, 1, 1), "conv": (5, 3, 3, 0), "ff_ratio": 2,
               "spread": 0.05},  # 0.02 in the published widths, four to eight times these, is the same gain of a layer
     "digits": {"stem": (1,), "dims": (16, 32, 48, 64), "heads": (1, 2, 3, 4), "depths": (1, 1, 1, 1), "conv": (3, 3, 3, 0)},
-    "tiny": {}, "small-soft": {"depths": (1, 3, 7, 4)},
+    "tiny": {}, "small-soft": {"depths": (1, 3, 7, 4)}, "large": {"depths": (1, 3, 40, 5)},
+    "medium": {"depths": (1, 3, 29, 5), "dims": (64, 128, 288, 512), "heads": (2, 4, 9, 16)},
+    "huge": {"depths": (1, 5, 49, 5), "dims": (64, 128, 352, 512), "heads": (2, 4, 11, 16)},
 }  # fmt: skip
 PRESETS = {
     "smoke": Config(
@@ -235,7 +237,7 @@ def estimate(config: Config, unit: Unit) -> tuple[float, float]:
     """Seconds on one core and bytes, from what small pyramids took: 2 ms an image of 16x16 tokens and width 16, forward and backward."""
     if unit["task"] == RANDOM:
         return 2e-7 * sum(length * config.n_landmarks for length in config.lengths) * 30, 3e8 + 2000.0 * max(config.lengths)
-    work = {"small": 1.0, "digits": 0.3, "tiny": 130.0, "small-soft": 250.0}[config.size]
+    work = {"small": 1.0, "digits": 0.3, "tiny": 130.0, "small-soft": 250.0, "medium": 490.0, "large": 750.0, "huge": 1100.0}[config.size]
     images = config.max_train * config.n_epochs + 0.3 * (config.max_test + 0.1 * config.max_train)
     return 2e-3 * work * images + 2.0, 4e8 + 4e5 * work**0.7 * config.batch_size
 

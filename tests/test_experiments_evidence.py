@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import json
 import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from experiments import coulomb_synthetic, evidence, evidence_page, units
-from experiments.claims import CLAIMS, INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS
+from experiments import cli, coulomb_synthetic, evidence, evidence_page, units
+from experiments.claims import CLAIMS, INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Results, judge
 from experiments.claims.claim import Region
 
 PAPERS = list(CLAIMS)
@@ -197,6 +200,79 @@ def test_claims_say_what_where_and_how(paper):
         assert isinstance(claim.region, Region)
         low, high = claim.region.claimed
         assert low < high
+
+
+PARTS = {  # what an experiment can be asked for besides its presets
+    "coulomb_synthetic": [{"part": part} for part in ("noise", "lambda", "budget", "runtime")],
+    "sentence_classification": [{"part": "main"}, {"part": "ablations"}],
+}
+UNITLESS = ("gas", "kernel_learning")
+ELSEWHERE = {"imagenet", "coco", "ade20k"}  # tasks for which nobody here has the data
+
+
+def planned_results(name):
+    """Results with made-up numbers in every unit that the presets cpu and paper plan, whatever the score."""
+    module = importlib.import_module(f"experiments.{name}")
+    presets = [module.PRESETS[preset] for preset in ("cpu", "paper") if preset in module.PRESETS]
+    configs = [dataclasses.replace(preset, **changes) for preset in presets for changes in PARTS.get(name, [{}])]
+    together = {}  # configs of the same settings share a file
+    for config in configs:
+        together.setdefault(json.dumps(units.settings(module, config)), []).append(config)
+    return [Results(text, json.loads(text), made_up(module, same)) for text, same in together.items()]
+
+
+def made_up(module, configs):
+    """A Dataset over the planned coordinates."""
+    planned, rng = [unit for config in configs for unit in module.units(config)], np.random.default_rng(0)
+    coords = {dim: list(dict.fromkeys(unit[dim] for unit in planned)) for dim in planned[0]}
+    known = {
+        "n": getattr(configs[0], "sizes", ()),
+        "row": list(getattr(module, "ROWS", ())),
+        "step_size": getattr(configs[0], "step_sizes", ()),
+    }
+    known |= {"tail": (1,), "points": (1, 2, 3), "stage": (1, 2), "model": list(getattr(module, "MODELS", ())), "length": (1, 2, 3)}
+    arrays = {"seconds": ("row",), **module.ARRAYS}
+    ds = xr.Dataset(coords=coords)
+    for score in SCORES:
+        extra = [dim for dim in arrays.get(score, ()) if dim not in coords and known.get(dim)]
+        ds = ds.assign_coords({dim: list(known[dim]) for dim in extra if dim != "length"})
+        dims = [*coords, *extra]
+        ds[score] = (dims, rng.uniform(1, 2, [len(coords[dim] if dim in coords else known[dim]) for dim in dims]))
+    return ds
+
+
+SCORES = ("accuracy", "fresh_accuracy", "log_loss", "loss", "brier", "calibration_error", "training_seconds", "seconds", "memory", "score")
+SCORES += (
+    "perplexity",
+    "share",
+    "distance",
+    "kernel_spread",
+    "rate_ratio",
+    "least_energy",
+    "on_wall",
+    "newton_residual",
+    "extra_parameters",
+)
+SCORES += ("norm", "tokens")
+
+
+@pytest.mark.parametrize("name", sorted({claim.experiment for claim in ALL} - set(UNITLESS)))
+def test_claims_name_rows_that_their_experiment_plans(name):
+    claims = [claim for claim in ALL if claim.experiment == name]
+    outcomes = judge(claims, {name: planned_results(name)})
+    lost = {row.claim.name for row in outcomes if row.finding is None}
+    assert {lost_one for lost_one in lost if not set(lost_one.lower().replace(":", "").replace(",", "").split()) & ELSEWHERE} == set()
+
+
+@pytest.mark.parametrize("command", sorted({claim.how_to_run() for claim in ALL}))
+def test_commands_have_options_that_exist(command):
+    words = command.partition(",")[0].split()
+    name, preset = words[2], words[words.index("--preset") + 1]
+    assert name in cli.EXPERIMENTS
+    config = importlib.import_module(f"experiments.{name}").PRESETS[preset]
+    given = dict(zip(words[5::2], words[6::2], strict=True))
+    dataclasses.replace(config, **{option[2:]: value for option, value in given.items() if option != "--data"})
+    assert all(hasattr(config, option[2:]) for option in given)
 
 
 def test_nothing_measured_means_that_nothing_ran():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from experiments.claims.claim import Claim, Region, greater, less, within
-from experiments.claims.coulomb import MAPS, TASKS
+from experiments.claims.coulomb import EXPERIMENT, MAPS, OF_ABLATIONS, TASKS
 from experiments.claims.rules import Rule, difference, mean_difference, value, worst
 
 PAPER = "kernelgas"
@@ -16,8 +16,8 @@ LONG = {"listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image":
 OURS = ("flexformer", "flexformer-nonstationary", "softmaxfeat, align, unfreeze", "softmaxfeat, learned")
 
 
-def _claim(name: str, says: str, table: str, bar: str, experiment: str, rule: Rule, region: Region) -> Claim:
-    return Claim(name, says, f"{PAPER}, {table}", bar, experiment, rule, region)
+def _claim(name: str, says: str, table: str, bar: str, experiment: str, rule: Rule, region: Region, command: str = "") -> Claim:
+    return Claim(name, says, f"{PAPER}, {table}", bar, experiment, rule, region, command)
 
 
 # ---- kernels without attention -----------------------------------------------------------------------------------------------------------
@@ -108,13 +108,13 @@ def _sentences() -> Iterator[Claim]:
             says = f"The learned kernels are on average at least as accurate as {rival} on {name}"
             rule = mean_difference([({**place, "row": f"K-{kernel}"}, {**place, "row": rival}) for kernel in MAPS])
             table = f"sentences, {name}, against baselines"
-            yield _claim(f"{name}: K against {rival}", says, table, "not below", "sentence_classification", rule, greater(-ZONE))
+            yield _claim(f"{name}: K against {rival}", says, table, "not below", EXPERIMENT, rule, greater(-ZONE))
         for control, words in (("shuffled", "the same Phase A with permuted labels"), ("half width", "a narrower start alone")):
             says = f"Phase A helps beyond {words} on {name}, on average over the maps"
             pairs = [({**place, "row": f"K-{kernel}"}, {**place, "row": f"K-{kernel} {control}"}) for kernel in MAPS]
             table = f"sentences, {name}, against controls"
             rule = mean_difference(pairs)
-            yield _claim(f"{name}: K beyond {control}", says, table, "a gain", "sentence_classification", rule, greater(0, ZONE))
+            yield _claim(f"{name}: K beyond {control}", says, table, "a gain", EXPERIMENT, rule, greater(0, ZONE), OF_ABLATIONS)
 
 
 def _long() -> Iterator[Claim]:

@@ -29,6 +29,7 @@ UNITS = {  # score: (factor, unit)
     "fresh_accuracy": (100.0, "%"),
     "f1": (100.0, "%"),
     "calibration_error": (100.0, "%"),
+    "score": (100.0, "%"),
     "log_loss": (1.0, "nats"),
     "loss": (1.0, "nats"),
 }
