@@ -242,10 +242,13 @@ def _rates(ds: xr.Dataset) -> tuple[Table, list[str]] | None:
     rates = sorted({rate for found in losses.values() for rate in found})
     rows = [[row, *(_loss(losses[row].get(rate, math.nan)) for rate in rates)] for row in losses]
     known = {row: {rate: loss for rate, loss in found.items() if math.isfinite(loss)} for row, found in losses.items()}
-    best = [f"{row}={min(found, key=lambda rate: found[rate]):g}" for row, found in known.items() if found]
+    best = {row: min(found, key=lambda rate: found[rate]) for row, found in known.items() if found}
     if not best:
         return None
-    return Table("Validation loss at each learning rate", ["attention", *(f"{rate:g}" for rate in rates)], rows), best
+    edge = [row for row, rate in best.items() if rate in (rates[0], rates[-1])]
+    notes = [f"at the end of the rates that were tried, so perhaps not the best there is: {', '.join(edge)}"] if edge else []
+    table = Table("Validation loss at each learning rate", ["attention", *(f"{rate:g}" for rate in rates)], rows, notes)
+    return table, [f"{row}={rate:g}" for row, rate in best.items()]
 
 
 def _loss(value: float) -> str:

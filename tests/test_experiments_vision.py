@@ -104,6 +104,7 @@ def test_norms_of_random_tokens_meet_the_same_tokens_in_every_row() -> None:
 def test_rates_are_recommended_and_used_by_the_rows_that_belong_together() -> None:
     text = str(section(_planted({})))
     assert "soft=0.003" in text
+    assert "perhaps not the best there is: softmax, linformer" in text
     config = dataclasses.replace(PRESETS["cpu"], tuned=("soft=0.003", "particles=0.0003"))
     rates = [vision.rate_of(config, row) for row in ("soft", "soft, conv landmarks", "particles, shuffled", "softmax")]
     assert rates == [0.003, 0.003, 0.0003, 0.001]
