@@ -148,7 +148,9 @@ def differences(ds: xr.Dataset) -> list[dict[str, float | int | str]]:
         pairs = [pair for pair in PAIRS if all(ran(ds, OWN, row, task) for row in pair)]
         if name not in ds or not pairs:
             continue
-        one = compare_rows(ds[[name]].sel(task=task, source=OWN), pairs, variable=name, correction="none")
+        held = ds[[name]].sel(task=task, source=OWN)
+        held = held.rename(scored="example") if task == "stsb" else held
+        one = compare_rows(held, pairs, variable=name, correction="none")
         for k, (first, second) in enumerate(pairs):
             ends = sorted(factor * float(one[end][k]) for end in ("low", "high"))
             numbers = {"difference": factor * float(one.difference[k]), "low": ends[0], "high": ends[1], "p": float(one.p[k])}
