@@ -235,14 +235,18 @@ def predict(model: Classifier, rows: Rows, pad: int) -> np.ndarray:
 
 
 def scored(task: Task, said: np.ndarray) -> dict[str, Any]:
-    """The scores of `metrics.scores` and correct (row,), or correlations and squared_error (row,); `score` is what GLUE reports."""
-    labels = task.test.labels
+    """The scores of `metrics.scores` and correct (row,), or correlations and squared_error (row,); `score` is what GLUE reports.
+
+    chance : the score of one answer to all rows.
+    """
+    labels, chance = task.test.labels, 0.0
     if task.n_classes == 1:
         found: dict[str, Any] = {"spearman": metrics.spearman(said, labels), "pearson": metrics.pearson(said, labels)}
         found["squared_error"] = np.round((said - labels) ** 2, 5)
     else:
         found = metrics.scores(said, labels)
         found["correct"] = said.argmax(1) == labels
+        chance = 0.0 if task.name in SCORE else float(np.bincount(labels).max() / len(labels))
         if task.name in WITH_F1:
             found["f1"] = metrics.f1(said.argmax(1), labels, average="binary")
-    return found | {"score": found[SCORE.get(task.name, "accuracy")]}
+    return found | {"score": found[SCORE.get(task.name, "accuracy")], "chance": chance}

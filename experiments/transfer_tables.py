@@ -46,7 +46,7 @@ def section(ds: xr.Dataset) -> Section:
         "Scores are those of GLUE: Matthews' correlation for CoLA, Spearman's for STS-B, accuracy elsewhere."
     )
     captions = {
-        "recovery.png": "Score of each row on each task: seeds (dots) and their mean; dotted: uniform attention.",
+        "recovery.png": "Score of each row on each task: seeds (dots) and their mean; dotted: one answer to all rows.",
         "transfer.png": "Score of frozen kernels by what they were learned on (line) and where they are used (column); "
         "the colour is the difference from the softmax encoder after the same training.",
     }
@@ -113,17 +113,31 @@ def _before(ds: xr.Dataset) -> Table:
 
 
 def _shares(ds: xr.Dataset) -> Table:
-    """Mean score over the teacher's mean score."""
-    tasks = _tasks(ds, OWN)
-    if not ran(ds, OWN, "teacher"):
-        return Table("Share", [], [])
-    means = ds.score.sel(source=OWN).mean("seed")
+    """What is kept of that by which the teacher beats chance, from mean scores."""
+    tasks = [task for task in _tasks(ds, OWN) if above_chance(ds, task)]
+    means = ds.score.sel(source=OWN).mean("seed") if tasks else ds.score
     rows = []
-    for row in _rows(ds, OWN):
-        shares = [100 * float(means.sel(row=row, task=task) / means.sel(row="teacher", task=task)) for task in tasks]
-        rows.append([row, *(f"{share:.1f}" for share in shares), f"{np.mean(shares):.1f}"])
-    notes = ["ratio of mean scores; uniform attention, which reads nothing into queries and keys, is the floor to read the others against"]
-    return Table("Share of the teacher's score, %", ["row", *(TITLES[task] for task in tasks), "mean"], rows, notes)
+    for row in _rows(ds, OWN) if tasks else []:
+        shares = []
+        for task in tasks:
+            chance = float(ds.chance.sel(source=OWN, task=task).mean())
+            teacher, student = (float(means.sel(row=name, task=task)) for name in ("teacher", row))
+            shares.append(100 * (student - chance) / (teacher - chance))
+        rows.append([row, *(f"{share:.0f}" for share in shares), f"{np.mean(shares):.0f}"])
+    notes = [
+        "(score - chance) / (teacher's score - chance) of mean scores, on tasks where the teacher surely beats chance, one answer to all",
+        "uniform attention, which reads nothing into queries and keys, is the floor to read the others against",
+    ]
+    return Table("Share of what the teacher is above chance, %", ["row", *(TITLES[task] for task in tasks), "mean"], rows, notes)
+
+
+def above_chance(ds: xr.Dataset, task: str) -> bool:
+    """Whether the teacher's interval over seeds lies above the score of one answer to all rows; with one seed, its score."""
+    if not ran(ds, OWN, "teacher", task):
+        return False
+    scores, chance = (ds[name].sel(source=OWN, row="teacher", task=task).values for name in ("score", "chance"))
+    found = mean_interval((scores - chance)[np.isfinite(scores)])
+    return (found.low if math.isfinite(found.low) else found.value) > 0
 
 
 def _differences(ds: xr.Dataset) -> Table:
@@ -200,7 +214,10 @@ def _seeds(ds: xr.Dataset) -> int:
 
 
 def _recovered(ds: xr.Dataset) -> Iterator[str]:
-    """Mean over tasks of what a row gains over another one."""
+    """Where there is something to recover; mean over tasks of what a row gains over another one."""
+    poor = [TITLES[task] for task in _tasks(ds, OWN) if ran(ds, OWN, "teacher", task) and not above_chance(ds, task)]
+    if poor:
+        yield f"On {', '.join(poor)} the teacher itself does not surely beat one answer to all rows: little can be recovered there."
     for first, second in PAIRS:
         mean = gain(ds, [(OWN, first)], [(OWN, second)])
         if mean is not None:

@@ -60,7 +60,7 @@ def test_a_kernel_of_the_target_itself_is_counted_once_and_random_features_have_
     assert not [one for one in found if one["source"] == one["task"]]
     assert {one["row"] for one in found if one["source"] == "none"} == {"favor raw"}
     assert {one["row"] for one in found if one["source"] != "none"} == set(transfer.MOVED)
-    assert len(found) == 4 + 4 * 3 + 6 * 3
+    assert len(found) == 4 + 4 * 3 + (2 * 4 - 2) * 3
 
 
 def test_settings_and_seeds_decide_everything(dataset):
@@ -222,6 +222,7 @@ def test_scores_are_those_of_glue():
         found = glue.scored(glue.Task(name, rows, rows, 2, [], "", ""), said)
         assert found["score"] == found[score]
         assert ("f1" in found) == (name == "mrpc")
+        assert found["chance"] == (0 if name == "cola" else 0.6)
         assert found["correct"].tolist() == [True, True, False, True, True]
     scores = glue.Rows([[[1]] * 5, [[1]] * 5], np.array([0.0, 0.2, 0.4, 0.6, 1.0]))
     found = glue.scored(glue.Task("stsb", scores, scores, 1, [], "", ""), np.array([0.1, 0.2, 0.3, 0.9, 0.8]))
@@ -247,7 +248,12 @@ def planted(gains, *, n_seeds=3, noise=0.002, missing=()):
                     score[place] = 0.8 + gain + seeds[seed] + noise * rng.normal()
                     right[place] = chances[seed] < 0.8 + gain
     coords = dict(zip(DIMS, (list(tasks), sources, rows, list(range(n_seeds)))))
-    held = {"score": (DIMS, score), "score_before": (DIMS, score - 0.01), "divergence": (DIMS, 0.1 + 0 * score)}
+    held = {
+        "score": (DIMS, score),
+        "score_before": (DIMS, score - 0.01),
+        "divergence": (DIMS, 0.1 + 0 * score),
+        "chance": (DIMS, 0.5 + 0 * score),
+    }
     return xr.Dataset({**held, "correct": ((*DIMS, "example"), right)}, coords, {"planned": 1, "finished": 1})
 
 
@@ -270,9 +276,9 @@ def test_conclusions_follow_from_planted_scores():
 
 
 def test_equal_rows_show_no_difference():
-    ds = planted(dict.fromkeys(RECOVERY | MOVED, 0.0))
-    assert not [line for line in transfer_tables.section(ds).verdicts if "no difference" not in line and "As made" not in line]
-    assert all(one["p_corrected"] > 0.05 for one in transfer_tables.differences(ds))
+    gains = dict.fromkeys(RECOVERY | MOVED, 0.0)
+    assert all("no difference shown" in line for line in transfer_tables.section(planted(gains, noise=0.0)).verdicts)
+    assert all(one["p_corrected"] > 0.05 for one in transfer_tables.differences(planted(gains)))
 
 
 def test_planted_differences_are_found_and_corrected():
@@ -280,6 +286,16 @@ def test_planted_differences_are_found_and_corrected():
     one = found["hedgehog - uniform", "cola"]
     assert one["difference"] == pytest.approx(7, abs=2)
     assert one["p"] <= one["p_corrected"] < 0.05
+
+
+def test_a_teacher_at_chance_leaves_nothing_to_recover():
+    ds = planted(RECOVERY)
+    assert all(transfer_tables.above_chance(ds, task) for task in ("cola", "sst2"))
+    poor = ds.assign(chance=ds.chance.where(ds.task != "cola", 0.8))
+    assert [transfer_tables.above_chance(poor, task) for task in ("cola", "sst2")] == [False, True]
+    assert "On CoLA the teacher itself does not surely beat one answer" in str(transfer_tables.section(poor))
+    table = next(table for table in transfer_tables.section(ds).tables if table.title.startswith("Share"))
+    assert float(table.rows[1][-1]) == pytest.approx(100 * 0.2 / 0.3, abs=3)
 
 
 def test_missing_units_are_left_out_and_one_seed_has_no_interval():

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.plots.methods import plot_methods
-from experiments.plots.panels import BLACK, GREY, finish, panels_of
+from experiments.plots.panels import BLACK, finish, panels_of
 
 OWN = "own"
 LINES = {"none": "nothing (favor raw)", "own, frozen": "the task itself"}
@@ -26,9 +26,8 @@ def figure_recovery(ds: xr.Dataset, titles: Mapping[str, str]) -> Figure:
     columns = -(-len(tasks) // n_rows)
     figure, axes = panels_of(len(tasks), 2.0 + 3.4 * columns, (1.1 + 0.32 * held.sizes["row"]) * n_rows, n_rows)
     for k, (task, ax) in enumerate(zip(tasks, axes)):
-        plot_methods(held.sel(task=task, drop=True).rename(row="method"), ax=ax, title=titles[task], unit="score x 100")
-        if "uniform" in held.row.values:
-            ax.axvline(100 * float(held.sel(task=task, row="uniform").mean()), color=GREY, linestyle=":")
+        chance = float(ds.chance.sel(task=task, source=OWN).mean())
+        plot_methods(held.sel(task=task, drop=True).rename(row="method"), ax=ax, title=titles[task], unit="score x 100", chance=chance)
         if k % columns:
             ax.set_yticklabels([])
     return figure
