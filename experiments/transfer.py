@@ -88,8 +88,8 @@ class Config:
     n_fit_steps: int = 40  # of each layer
     n_epochs: int = 1  # of each training on labels
     batch_size: int = 16  # rows of one of its steps
-    lr: float = 1e-4  # of the encoder's weights
-    head_lr: float = 1e-3  # of the head
+    lr: float = 5e-5  # of the encoder's weights
+    head_lr: float = 1e-4  # of the head
     kernel_lr: float = 1e-3  # of kernels that are trained on labels
     smoke: bool = False  # a tiny untrained teacher and random words instead: seconds, and no meaning
 
