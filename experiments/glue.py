@@ -29,8 +29,6 @@ TASKS = ("rte", "mrpc", "cola", "sst2", "qqp", "stsb", "mnli", "qnli")
 SCORE = {"cola": "matthews", "stsb": "spearman"}  # what GLUE reports; accuracy of the others
 WITH_F1 = ("mrpc", "qqp")
 DECAY = 0.3  # of the head fitted to embeddings as they are: chosen on validation rows of SST-2 and CoLA
-SAMPLE = 200  # rows whose tokens are counted
-LEAST = 8  # training rows
 EVALUATED = 64  # rows of a batch without gradients
 
 
@@ -78,21 +76,10 @@ def check(name: str, folder: str) -> list[Path]:
     return data_files(name, Path(root))
 
 
-def read(
-    name: str,
-    folder: str,
-    teacher: Teacher,
-    *,
-    max_length: int,
-    max_train: int | None,
-    max_tokens: int | None,
-    max_test: int | None,
-    seed: int,
-) -> Task:
-    """A task from its folder: training rows up to both limits, about, others for each seed; about so many test rows, always the same."""
+def read(name: str, folder: str, teacher: Teacher, *, max_length: int, max_train: int | None, max_test: int | None, seed: int) -> Task:
+    """A task from its folder: about so many training rows, others for each seed, and about so many test rows, always the same."""
     content = shorten(tables(name, check(name, folder), 0), {"test": max_test}, 0)
-    n_train = _affordable(content.parts["train"], teacher, max_length, max_train, max_tokens)
-    content = shorten(content, {"train": n_train}, seed)
+    content = shorten(content, {"train": max_train}, seed)
     train, test = content.parts["train"], content.parts["test"]
     classes = [] if content.scores else sorted(set(train.labels), key=class_order)
     top = max(train.labels) if content.scores else None
@@ -103,16 +90,6 @@ def read(
 
     sentences = [sentence for row in train.items for sentence in row]
     return Task(name, rows(train), rows(test), len(classes) or 1, sentences, content.source, content.sha256)
-
-
-def _affordable(part: Part, teacher: Teacher, max_length: int, max_train: int | None, max_tokens: int | None) -> int | None:
-    """How many rows keep to both limits, by the mean number of tokens of SAMPLE rows; None: all."""
-    if max_tokens is None:
-        return max_train
-    some = part.items[:: max(1, len(part.items) // SAMPLE)]
-    mean = sum(len(ids) for row in some for ids in teacher.tokens(row, max_length)) / len(some)
-    n = max(LEAST, int(max_tokens / mean))
-    return n if max_train is None else min(n, max_train)
 
 
 def tiny(name: str, teacher: Teacher, *, max_length: int, n_train: int, n_test: int, seed: int) -> Task:

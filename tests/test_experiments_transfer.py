@@ -155,7 +155,7 @@ def test_tasks_are_read_in_parts_of_the_right_size(tmp_path):
     header = ("label", "sentence1", "sentence2")
     lines = [(("no", "yes")[k % 2], f"{k % 40} {k % 7}", f"{k % 11}") for k in range(200)]
     tables_at(tmp_path, "mrpc", header, {"train": lines, "test": lines[:50]})
-    how = {"max_length": 4, "max_train": 40, "max_tokens": None, "max_test": 20}
+    how = {"max_length": 4, "max_train": 40, "max_test": 20}
     first, second = (glue.read("mrpc", str(tmp_path), tiny_teacher(), seed=seed, **how) for seed in (0, 1))
     assert (len(first.train), len(first.test), first.n_classes) == (40, 20, 2)
     assert first.test.sides == second.test.sides
@@ -164,14 +164,12 @@ def test_tasks_are_read_in_parts_of_the_right_size(tmp_path):
     assert max(len(ids) for side in first.train.sides for ids in side) <= 4
     assert len(first.sentences) == 2 * len(first.train)
     assert set(first.train.labels) == {0, 1}
-    few = glue.read("mrpc", str(tmp_path), tiny_teacher(), seed=0, **how | {"max_tokens": 140})
-    assert len(few.train) == 20  # of 4 + 3 tokens
 
 
 def test_scores_are_scaled_to_one(tmp_path):
     lines = [(k % 6, f"{k % 40} 3", "5 6") for k in range(60)]
     tables_at(tmp_path, "stsb", ("score", "sentence1", "sentence2"), {"train": lines, "dev": lines[:12], "test": lines[:12]})
-    task = glue.read("stsb", str(tmp_path), tiny_teacher(), max_length=8, max_train=None, max_tokens=None, max_test=None, seed=0)
+    task = glue.read("stsb", str(tmp_path), tiny_teacher(), max_length=8, max_train=None, max_test=None, seed=0)
     assert task.n_classes == 1
     assert (task.test.labels.min(), task.test.labels.max()) == (0.0, 1.0)
 
