@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "efficiency": "time and memory of every attention against length",
     "transfer": "a fine-tuned encoder converted: recovery by task, kernels moved from task to task",
     "conversion": "a pretrained sentence encoder with kernels in the place of softmax",
+    "theory_checks": "statements of theory against small computations: mean field, large deviations, walls, Newton's inverse",
     "film": "one fit of a kernel followed step by step; draws learning.gif",
     "coulomb_synthetic": "the Coulomb paper's synthetic benchmark: every kernel method under label noise, budgets and run time",
 }

@@ -122,7 +122,7 @@ def equivalence(difference: Difference, delta: float) -> float:
     difference has no known error.
     """
     room = positive(delta, "delta") - abs(difference.value)
-    tail = _beyond(abs(room), difference.errors)
+    tail = beyond(abs(room), difference.errors)
     return tail if room >= 0 else 1 - tail
 
 
@@ -163,29 +163,29 @@ def smallest_difference(
 
 def _difference(value: float, errors: tuple[tuple[float, float], ...], level: float) -> Difference:
     """The interval and p of a mean with these errors."""
-    half = _reach(_tail(level), errors)
+    half = reach(_tail(level), errors)
     half = math.inf if math.isnan(half) else half
-    return Difference(value, value - half, value + half, 2 * _beyond(abs(value), errors), errors)
+    return Difference(value, value - half, value + half, 2 * beyond(abs(value), errors), errors)
 
 
-def _reach(tail: float, errors: tuple[tuple[float, float], ...]) -> float:
+def reach(tail: float, errors: tuple[tuple[float, float], ...]) -> float:
     """The distance that is passed with this chance on one side; NaN where an error is not known."""
     from scipy.special import stdtrit
 
     return math.hypot(*(float(stdtrit(freedom, tail)) * error if freedom else math.nan for error, freedom in errors))
 
 
-def _beyond(distance: float, errors: tuple[tuple[float, float], ...]) -> float:
-    """The chance to pass this distance on one side, what `_reach` inverts; 0 below LEAST, a half at distance 0 even without errors."""
+def beyond(distance: float, errors: tuple[tuple[float, float], ...]) -> float:
+    """The chance to pass this distance on one side, what `reach` inverts; 0 below LEAST, a half at distance 0 even without errors."""
     from scipy.optimize import brentq
 
-    if math.isnan(_reach(0.25, errors)):
+    if math.isnan(reach(0.25, errors)):
         return math.nan
     if distance == 0:
         return 0.5
-    if _reach(LEAST, errors) <= distance:
+    if reach(LEAST, errors) <= distance:
         return 0.0
-    return math.exp(brentq(lambda x: _reach(math.exp(x), errors) - distance, math.log(LEAST), math.log(0.5), xtol=1e-13))
+    return math.exp(brentq(lambda x: reach(math.exp(x), errors) - distance, math.log(LEAST), math.log(0.5), xtol=1e-13))
 
 
 def _error(values: np.ndarray) -> tuple[float, float]:

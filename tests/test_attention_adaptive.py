@@ -32,8 +32,9 @@ def language_model() -> Transformer:
 
 
 def batches() -> list[dict[str, torch.Tensor]]:
-    rows = torch.from_numpy(np.random.default_rng(0).integers(3, size=(24, 3))).repeat(1, 3) * 13 + torch.arange(9) % 3
-    return [{"tokens": rows[start : start + 8], "key_mask": torch.ones(8, 9, dtype=torch.bool)} for start in (0, 8, 16)]
+    """Sequences in which each word says the next one, through all bands: 0, 7, 14, 21, 28, 5, ..."""
+    rows = (torch.from_numpy(np.random.default_rng(0).integers(VOCABULARY, size=(48, 1))) + 7 * torch.arange(9)) % VOCABULARY
+    return [{"tokens": rows[start : start + 8], "key_mask": torch.ones(8, 9, dtype=torch.bool)} for start in range(0, 48, 8)]
 
 
 def test_loss_and_log_probabilities_are_those_of_torch(adaptive: AdaptiveEmbedding) -> None:
@@ -71,7 +72,7 @@ def test_a_language_model_trains_by_the_loss_that_its_log_probabilities_have() -
     history = finetune(model, read, n_epochs=40, lr=0.02, rng=0)
     after, accuracy = evaluate(model, read)
     assert after < before / 3
-    assert accuracy > 0.4  # a third by position alone; copying as a whole takes two layers
+    assert accuracy > 0.95  # 1 in 30 by chance
     assert float(history.train_loss[0]) == pytest.approx(before, rel=0.4)
     assert counts(model, 9)["total"].parameters == sum(p.numel() for p in model.parameters())
 

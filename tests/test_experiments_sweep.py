@@ -8,10 +8,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import cli, gas, launch, sweep
+from experiments import cli, gas, launch, sweep, units
 from tests import planted_experiment as planted
 
 
@@ -217,3 +218,19 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys, kno
     monkeypatch.setattr(planted, "measure", interrupted)
     assert cli.main(["run", "planted", "--preset", "smoke"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_two_processes_of_torchrun_train_the_same_classifier(tmp_path):
+    """Each has half of the rows of a batch, so gradients are sums in another order; no dropout, whose masks are each process's own."""
+    options = ["--preset", "smoke", "--rows", "softmax", "K-softplus", "--n-seeds", "1", "--dropout", "0", "--results"]
+    starts = {"one": [], "two": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]}
+    found = {}
+    for name, start in starts.items():
+        command = [sys.executable, *start, "-m", "experiments", "run", "sentence_classification", *options, str(tmp_path / name)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        ((_, found[name]),) = units.saved(tmp_path / name)["sentence_classification"]
+    for score in ("train_loss", "validation_loss", "log_loss", "alignment_after"):
+        assert np.allclose(found["two"][score], found["one"][score], rtol=1e-5, atol=1e-6, equal_nan=True), score
+    assert np.array_equal(found["two"]["correct"], found["one"]["correct"])

@@ -19,9 +19,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.metrics import Estimate
-from experiments.paired import _beyond as beyond
-from experiments.paired import _reach as reach
-from experiments.paired import crossed, over_seeds
+from experiments.paired import beyond, crossed, over_seeds, reach
 
 Place = Mapping[str, Any]
 UNITS = {  # score: (factor, unit)
