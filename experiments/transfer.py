@@ -167,7 +167,7 @@ def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
         layers = kernels(config, task if source in (OWN, FROZEN, NONE) else source, name, seed)
         report = conversion_report(layers, collect(model.encoder, given.held_out))
         divergence["divergence"] = float(report.kl.mean())
-        attach(model.encoder, {number: kernel.requires_grad_(source == OWN and row.fitted) for number, kernel in layers.items()})
+        attach(model.encoder, {number: kernel.requires_grad_(source == OWN and row.fitted) for number, kernel in layers.items()})  # type: ignore[arg-type]
     before = {"score_before": _scored(model, given)["score"]} if source == OWN else {}
     _trained(config, model, given, derived_seed(seed, int(source == OWN)))  # the teacher's own training has 0
     return {**_scored(model, given), **before, **divergence, **facts}
@@ -297,7 +297,7 @@ def rehearse(config: Config, *, n_steps: int = 1) -> str:
         model, row = given.model, ROWS[name]
         if row is not None:
             seen = [layer[:1] for layer in collect(model.encoder, given.held_out)]
-            attach(model.encoder, conversion.made(conversion.Config(n_features=config.n_features, n_steps=1), row, seen, 0))
+            attach(model.encoder, conversion.made(conversion.Config(n_features=config.n_features, n_steps=1), row, seen, 0))  # type: ignore[arg-type]
         began = time.perf_counter()
         _trained(config, model, given, 0)
         found[name] = (time.perf_counter() - began) / n_steps
@@ -314,7 +314,7 @@ def _stand_in(config: Config, n_steps: int) -> Start:
     """A classifier of random weights, of the smoke preset's size or RoBERTa's, and rows of random tokens."""
     from transformers import RobertaConfig, RobertaModel
 
-    encoder = tiny_teacher().model if config.smoke else RobertaModel(RobertaConfig(max_position_embeddings=514))
+    encoder: Any = tiny_teacher().model if config.smoke else RobertaModel(RobertaConfig(max_position_embeddings=514))
     n, words = n_steps * config.batch_size, encoder.config.vocab_size
     rng = np.random.default_rng(0)
     rows = glue.Rows([rng.integers(3, words, (n, config.max_length)).tolist()], rng.integers(0, 2, n))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -154,9 +155,9 @@ def _differences(ds: xr.Dataset) -> Table:
     return Table("Rows in pairs", ["rows", "task", "difference", "low", "high", "p", "corrected", "seeds"], rows, notes)
 
 
-def differences(ds: xr.Dataset) -> list[dict[str, float | int | str]]:
+def differences(ds: xr.Dataset) -> list[dict[str, Any]]:
     """`comparisons.compare_rows` of the PAIRS that ran on every task, with p corrected for all of them together (Holm)."""
-    found: list[dict] = []
+    found: list[dict[str, Any]] = []
     for task in _tasks(ds, OWN):
         name, factor = ("squared_error", -1000.0) if task == "stsb" else ("correct", 100.0)
         pairs = [pair for pair in PAIRS if all(ran(ds, OWN, row, task) for row in pair)]
@@ -169,7 +170,9 @@ def differences(ds: xr.Dataset) -> list[dict[str, float | int | str]]:
             ends = sorted(factor * float(one[end][k]) for end in ("low", "high"))
             numbers = {"difference": factor * float(one.difference[k]), "low": ends[0], "high": ends[1], "p": float(one.p[k])}
             found.append({"pair": f"{first} - {second}", "task": task, **numbers, "n_seeds": int(one.n_seeds[k])})
-    corrected = holm([one["p"] for one in found]) if found else []
+    if not found:
+        return []
+    corrected = holm([one["p"] for one in found])
     return [one | {"p_corrected": float(p)} for one, p in zip(found, corrected)]
 
 
@@ -237,8 +240,8 @@ def _transferred(ds: xr.Dataset) -> Iterator[str]:
             mean = gain(ds, moved, [known] * len(moved)) if moved else None
             if mean is not None:
                 yield f"Moved kernels of {row} against {words}: {_said(mean)}."
-    moved = [source for source in others if all(ran(ds, source, row) for row in (FLEX, HEDGEHOG))]
-    mean = gain(ds, [(source, FLEX) for source in moved], [(source, HEDGEHOG) for source in moved]) if moved else None
+    both = [source for source in others if all(ran(ds, source, row) for row in (FLEX, HEDGEHOG))]
+    mean = gain(ds, [(source, FLEX) for source in both], [(source, HEDGEHOG) for source in both]) if both else None
     if mean is not None:
         yield f"Moved kernels, {FLEX} against {HEDGEHOG}: {_said(mean)}."
 
