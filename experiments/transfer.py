@@ -83,7 +83,7 @@ class Config:
     max_length: int = 40  # tokens of a sentence that are read
     n_features: int = 64  # of each head
     n_fit: int = 256  # sentences of the training rows that kernels are learned from
-    n_fit_steps: int = 40  # of each layer
+    n_fit_steps: int = 100  # of each layer
     n_epochs: int = 1  # of each training on labels
     batch_size: int = 16  # rows of one of its steps
     lr: float = 5e-5  # of the encoder's weights
