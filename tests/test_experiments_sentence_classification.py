@@ -223,7 +223,7 @@ def test_a_row_that_never_ran_is_not_in_the_tables() -> None:
 def test_ablations_are_compared_with_what_they_vary() -> None:
     rows = [*(f"{kind}-{name}" for name in ABLATED for kind in "VK"), *PARTS["ablations"]]
     rows = [row for row in rows if sentence_tables.base(row)[2:] in ABLATED]
-    ds = planted({"K-softmaxfeat shuffled": 0.65}, rows=rows, tasks=("rotten_tomatoes",), n_seeds=2)
+    ds = planted({"K-softmaxfeat shuffled": 0.65}, rows=rows, tasks=("rotten_tomatoes",), n_seeds=4)
     found = experiment.section(ds)
     controls = next(table for table in found.tables if table.title == "Ablation: controls")
     line = next(row for row in controls.rows if row[0] == "K-softmaxfeat shuffled - K-softmaxfeat")
