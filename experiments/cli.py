@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nkernelgas: interrupted; finished units are kept, the same command goes on from them", file=sys.stderr)
         return 130
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
+    except (ValueError, OSError) as error:
         if rest != given:
             raise
         print(f"kernelgas: error: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ import xarray as xr
 from experiments import report, sections, sweep
 from experiments.report import Table
 from experiments.units import key
+from particles.arrays import count
 
 DEFAULT = "cpu"  # the preset without --preset
 
@@ -23,8 +25,10 @@ DEFAULT = "cpu"  # the preset without --preset
 def launch(name: str, module: ModuleType, arguments: Sequence[str], parse: Any, *, sweeping: bool) -> int:
     """One command on one experiment; the exit code is 1 if a unit failed."""
     how, rest = options(module, sweeping=sweeping).parse_known_args(arguments)
+    for option in ("workers", "retries"):
+        count(getattr(how, option), option, least=0)
     preset = module.PRESETS[how.preset]
-    configs = {label: parse(module.Config, [*rest, *extra], preset) for label, extra in combinations(how.over).items()}
+    configs = {label: parse(module.Config, [*rest, *extra], preset) for label, extra in combinations(how.over, preset).items()}
     if how.dry_run:
         print(plan(module, configs, how.results, max(how.workers, 1)))
         return 0
@@ -34,7 +38,11 @@ def launch(name: str, module: ModuleType, arguments: Sequence[str], parse: Any, 
         return 0
     with sweep.process_group():
         chosen = {name: getattr(how, name) for name in ("results", "workers", "scheduler", "retries")}
-        datasets = sweep.over(module, configs, progress=True, **chosen)
+        try:
+            datasets = sweep.over(module, configs, progress=True, **chosen)
+        except sweep.NothingMeasured as error:
+            print(f"kernelgas: error: {error}", file=sys.stderr)
+            return 1
         if sweep.first_process():
             tell(name, datasets)
     return int(any(json.loads(ds.attrs["failed"]) for ds in datasets.values()))
@@ -67,15 +75,25 @@ class _Wide(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=28, width=110)
 
 
-def combinations(over: Sequence[str]) -> dict[str, list[str]]:
+def combinations(over: Sequence[str], preset: Any) -> dict[str, list[str]]:
     """The options of each combination under its label; the label of a single run is ""."""
     axes = []
     for text in over:
         option, _, values = text.partition("=")
         if not option or not values or "" in values.split(","):
             raise ValueError(f"--over must look like OPTION=A,B, got {text!r}")
-        axes.append([(f"{option}={value}", [f"--{option.replace('_', '-')}", *value.split()]) for value in values.split(",")])
+        flag = isinstance(getattr(preset, option.replace("-", "_"), None), bool)
+        axes.append([(f"{option}={value}", _words(option.replace("_", "-"), value, flag)) for value in values.split(",")])
     return {" ".join(label for label, _ in parts): [word for _, words in parts for word in words] for parts in itertools.product(*axes)}
+
+
+def _words(option: str, value: str, flag: bool) -> list[str]:
+    """An option with its value as typed on the command line; the value of a flag is true or false."""
+    if not flag:
+        return [f"--{option}", *value.split()]
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"--over {option} must be true or false, got {value!r}")
+    return [f"--{option}" if value.lower() == "true" else f"--no-{option}"]
 
 
 # ---- the plan ----------------------------------------------------------------------------------------------------------------------------

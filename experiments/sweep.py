@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,11 +24,15 @@ import xarray as xr
 from tqdm.auto import tqdm
 
 from experiments.report import load, store
-from experiments.units import Record, Store, Unit, digest, gather, key, record, settings
+from experiments.units import Record, Store, Unit, digest, gather, key, place, record, settings
 from particles._one_thread import one_thread
 
 Task = tuple[str, Unit]  # the key of a Config, and one of its units
 Outcome = tuple[Task, Record | xr.Dataset | BaseException]
+
+
+class NothingMeasured(RuntimeError):
+    """All units failed."""
 
 
 def run(name: str | ModuleType, config: Any, **how: Any) -> xr.Dataset:
@@ -47,7 +53,7 @@ def run(name: str | ModuleType, config: Any, **how: Any) -> xr.Dataset:
     ------
     ValueError
         On arguments that are wrong, or results of other settings.
-    RuntimeError
+    NothingMeasured
         If no unit could be measured.
     """
     return over(name, {"": config}, **how)[""]
@@ -78,6 +84,8 @@ def over(
     module = named(name)
     runs = {label: planned(module, config, results) for label, config in configs.items()}
     todo = _agreed([(label, unit) for label, run in runs.items() for unit in run.todo])
+    if todo and results:
+        writable(results)
     if todo and hasattr(module, "prepare"):
         for label in dict.fromkeys(label for label, _ in todo):
             module.prepare(configs[label])
@@ -89,8 +97,15 @@ def over(
         runs[label].take(unit, outcome)
     failed = [error for run in runs.values() for error in run.failed.values()]
     if failed and not any(run.finished for run in runs.values()):
-        raise RuntimeError(f"no unit of {short_name(module)} could be measured; the first error: {failed[0]}")
+        raise NothingMeasured(f"no unit of {short_name(module)} could be measured; the first error: {failed[0]}")
     return {label: run.dataset() for label, run in runs.items()}
+
+
+def writable(results: str) -> None:
+    """Make the folder of results; PermissionError or another OSError if nothing could be kept there."""
+    Path(results).mkdir(parents=True, exist_ok=True)
+    if not os.access(results, os.W_OK):
+        raise PermissionError(f"results must be a folder that can be written, got {results!r}")
 
 
 def planned(module: ModuleType, config: Any, results: str) -> Run:
@@ -123,7 +138,7 @@ class Run:
         """Keep a finished unit, name a failed one."""
         if isinstance(outcome, BaseException):
             self.failed[key(unit)] = f"{type(outcome).__name__}: {outcome}"
-            print(f"{short_name(self.module)} {key(unit)} failed: {self.failed[key(unit)]}", file=sys.stderr)
+            tqdm.write(f"{short_name(self.module)} {key(unit)} failed: {self.failed[key(unit)]}{_raised_at(outcome)}", file=sys.stderr)
             return
         self.finished[key(unit)] = outcome
         if first_process():
@@ -141,7 +156,7 @@ class WholeRun(Run):
     def __init__(self, module: ModuleType, config: Any, results: str) -> None:
         self.module, self.config, self.planned = module, config, [{}]
         name = short_name(module)
-        self.path = Path(results) / f"{name}-{digest(name, json.loads(json.dumps(asdict(config))))}.zarr" if results else None
+        self.path = place(results, f"{name}-{digest(name, json.loads(json.dumps(asdict(config))))}.zarr")
         self.finished: dict[str, Any] = {key({}): load(self.path)} if self.path and self.path.exists() else {}
         self.failed = dict[str, str]()
 
@@ -153,7 +168,12 @@ class WholeRun(Run):
         if self.path is not None:
             part = self.path.with_suffix(f".{os.getpid()}")
             store(outcome, part)
-            part.rename(self.path)
+            try:
+                part.rename(self.path)
+            except OSError:
+                if not self.path.exists():
+                    raise
+                shutil.rmtree(part)  # another process was first
 
     def dataset(self) -> xr.Dataset:
         return self.finished.get(key({}), xr.Dataset()).assign_attrs(failed=json.dumps(self.failed))
@@ -178,6 +198,12 @@ def measured(module: str, config: Any, unit: Unit) -> Record | xr.Dataset:
 def short_name(module: ModuleType) -> str:
     """The name of an experiment, as its files and commands have it."""
     return module.__name__.rpartition(".")[2]
+
+
+def _raised_at(error: BaseException) -> str:
+    """The line that raised an error, where it is known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _tried(module: str, config: Any, unit: Unit, retries: int) -> Record | xr.Dataset | BaseException:
@@ -206,7 +232,7 @@ def _on_cluster(
         futures = {client.submit(measured, module, configs[task[0]], task[1], pure=False, retries=retries): task for task in todo}
         for future in as_completed(futures):
             error = future.exception()
-            yield futures.pop(future), future.result() if error is None else error
+            yield futures.pop(future), future.result() if error is None else error.with_traceback(future.traceback())
 
 
 @contextmanager
@@ -217,7 +243,7 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
     except ModuleNotFoundError as error:
         raise ValueError("sweeps on several processes need Dask: pip install 'kernelgas[cluster]', or workers=0") from error
     if scheduler:
-        with Client(scheduler, timeout=20) as client:
+        with _connected(Client, scheduler) as client:
             yield client
         return
     with (
@@ -225,6 +251,13 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
         Client(local) as client,
     ):
         yield client
+
+
+def _connected(client: Any, scheduler: str) -> Any:
+    try:
+        return client(scheduler, timeout=20)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"scheduler must be the address of a running Dask scheduler, as tcp://host:8786, got {scheduler!r}") from error
 
 
 # ---- torchrun ----------------------------------------------------------------------------------------------------------------------------

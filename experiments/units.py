@@ -62,7 +62,7 @@ class Store:
 
     def __init__(self, root: str | Path, name: str, chosen: Mapping[str, Any]) -> None:
         self.header = {"experiment": name, "schema": SCHEMA, "hash": digest(name, chosen), "settings": dict(chosen)}
-        self.path = Path(root) / f"{name}-{self.header['hash']}.jsonl" if root else None
+        self.path = place(root, f"{name}-{self.header['hash']}.jsonl")
 
     def finished(self) -> dict[str, Record]:
         """The units that are there, by `key`; a line cut short by a kill is a unit that is not there."""
@@ -74,18 +74,22 @@ class Store:
         return {key(record.unit): record for record in records}
 
     def append(self, record: Record) -> None:
-        """Add one unit in one write."""
+        """Add one unit in one write, so that several processes may add to one file; two that begin it both write the header."""
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        line = _line({"unit": record.unit, "scores": _encoded(record.scores), "facts": record.facts, "made": record.made})
         with self.path.open("a+b") as file:
             end = file.seek(0, os.SEEK_END)
-            if end == 0:
-                file.write(_line(self.header))
-            else:
-                file.seek(end - 1)
-                file.write(b"\n" * (file.read(1) != b"\n"))
-            file.write(_line({"unit": record.unit, "scores": _encoded(record.scores), "facts": record.facts, "made": record.made}))
+            file.seek(max(end - 1, 0))
+            file.write((_line(self.header) if end == 0 else b"" if file.read(1) == b"\n" else b"\n") + line)
+
+
+def place(root: str | Path, name: str) -> Path | None:
+    """The file `name` in the folder of results `root`, None for root ""; ValueError if there is a file in place of the folder."""
+    if root and Path(root).exists() and not Path(root).is_dir():
+        raise ValueError(f"results must be a folder, got the file {str(root)!r}")
+    return Path(root) / name if root else None
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
@@ -95,6 +99,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
         raise ValueError(f"{str(path)!r} does not begin with the header of a results file of schema {SCHEMA}")
     records: dict[str, Record] = {}
     for line in lines[1:]:
+        if line == lines[0]:
+            continue
         record = Record(line["unit"], _decoded(line["scores"]), line["facts"], line["made"])
         records.setdefault(key(record.unit), record)
     return lines[0], list(records.values())
