@@ -189,6 +189,18 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), names)
 
 
+def test_an_experiment_of_your_own_runs(tmp_path, monkeypatch):
+    """The guide's first block is a module, its second one a script that imports it."""
+    module, script = re.findall(r"```{code-block} python\n(.*?)```", text(DOCS / "guides/experiments.md"), re.DOTALL)
+    (tmp_path / "walks.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names: dict[str, Any] = {}
+    exec(script.replace("workers=2", "workers=0"), names)
+    assert names["ds"]["distance"].mean("seed").sizes == {"row": 2}
+    assert len(list((tmp_path / "results/units").glob("walks-*.jsonl"))) == 1
+
+
 @pytest.mark.slow
 def test_documentation_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
     for needed in ("sphinx", "myst_nb", "furo", "sphinx_copybutton", "sphinx-mathjax-offline"):
