@@ -20,17 +20,13 @@ their papers) and polaformer (2); softmax keeps every key and value.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from particles.arrays import positive
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from attention.model import ModelConfig, Transformer
-    from experiments.units import Unit
 
 
 class Row(NamedTuple):
@@ -101,50 +97,6 @@ def built(row: Row, seed: int, **sizes: Any) -> Transformer:
     for feature_map in model.feature_maps if row.width != 1 else []:
         feature_map.load_omega(feature_map.omega.detach() * row.width)
     return model
-
-
-# ---- learning rates: every family's own, chosen from the same ones ----------------------------------------------------------------------
-
-
-def units_of(config: Any) -> Iterator[Unit]:
-    """The units of a Config with parts: each family's learning rates on the tuning seed, then every row of every task, seed by seed."""
-    if "rates" in config.parts:
-        for task in config.tasks:
-            for family in dict.fromkeys(ROWS[row].family for row in config.rows):
-                yield from ({"task": task, "row": f"{FAMILIES[family]}, lr {lr:g}", "seed": config.tuning_seed} for lr in config.rates)
-    if "main" in config.parts:
-        for seed in range(config.seed, config.seed + config.n_seeds):
-            yield from ({"task": task, "row": row, "seed": seed} for task in config.tasks for row in config.rows)
-
-
-def row_and_rate(unit: Unit, lrs: Mapping[str, float], default: float) -> tuple[Row, float]:
-    """The row of a unit, and its learning rate: the one in its name, else its family's, else the default."""
-    name, _, rate = unit["row"].partition(", lr ")
-    return ROWS[name], float(rate) if rate else lrs.get(f"{unit['task']}/{ROWS[name].family}", default)
-
-
-def check_rates(lrs: Mapping[str, float], rates: Sequence[float], tasks: Iterable[str]) -> None:
-    """ValueError unless `lrs` has positive rates by TASK/FAMILY and `rates` are positive, two at least."""
-    known = {f"{task}/{family}" for task in tasks for family in FAMILIES}
-    if strange := sorted(set(lrs) - known):
-        raise ValueError(f"lrs must be given by TASK/FAMILY, such as text/softmax, got {strange[0]!r}")
-    if len(set(rates)) < 2:
-        raise ValueError(f"rates must be two different ones at least, got {rates!r}")
-    for value in (*lrs.values(), *rates):
-        positive(value, "lrs and rates")
-
-
-def best_rates(ds: xr.Dataset, score: str) -> dict[str, float]:
-    """Of a Dataset over (task, row, seed) with learning rates in the names of rows: {TASK/FAMILY: the rate with the largest `score`}."""
-    found: dict[str, tuple[float, float]] = {}
-    for task in ds["task"].values:
-        for name in ds["row"].values:
-            row, _, rate = str(name).partition(", lr ")
-            value = float(ds[score].sel(task=task, row=name).mean("seed")) if rate else math.nan
-            key = f"{task}/{ROWS[row].family}"
-            if value == value and value > found.get(key, (-math.inf, 0.0))[0]:
-                found[key] = value, float(rate)
-    return {key: rate for key, (_, rate) in found.items()}
 
 
 # ---- which rows are compared ----------------------------------------------------------------------------------------------------------

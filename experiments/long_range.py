@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import sweep
-from experiments.linear_rows import ROWS, check_rates, row_and_rate, units_of
+from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
+from experiments.linear_rows import ROWS
 from experiments.matching import chosen
 from particles.arrays import count, positive
 
@@ -23,14 +24,11 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from experiments.long_range_tasks import Size
     from experiments.report import Section
     from experiments.units import Scores, Unit
 
 NAME = "long_range"
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
-PARTS = ("main", "rates")
-SPEED = 6e9  # operations a second of one core in small models, as measured
 DIMS = ("task", "row", "seed")
 EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data", "checkpoints", "tuning_seed", "rates")
 ARRAYS = {"train_loss": ("epoch",), "validation_accuracy": ("epoch",), "nonpositive": ("epoch",), "reliability": ("bin", "column")}
@@ -62,20 +60,11 @@ class Config:
 
     def __post_init__(self) -> None:
         chosen(self.tasks, TASKS, "tasks")
-        chosen(self.parts, PARTS, "parts")
-        chosen(self.rows, ROWS, "rows")
-        for name in ("n_seeds", "n_align", "align_sequences"):
-            count(getattr(self, name), name)
-        for name in ("n_train", "n_epochs"):
-            if getattr(self, name) is not None:
-                count(getattr(self, name), name)
-        for name in ("seed", "tuning_seed", "n_warm"):
-            count(getattr(self, name), name, least=0)
-        for name in ("lr", "omega_lr", "weight_decay"):
-            if getattr(self, name) is not None:
-                positive(getattr(self, name), name, zero=name == "weight_decay")
+        count(self.align_sequences, "align_sequences")
+        if self.weight_decay is not None:
+            positive(self.weight_decay, "weight_decay", zero=True)
+        check(self, TASKS, ROWS)
         self._check_size()
-        check_rates(self.lrs, self.rates, TASKS)
 
     def _check_size(self) -> None:
         from experiments import long_range_tasks as tasks
@@ -103,7 +92,7 @@ REDUCED = {
 
 
 def units(config: Config) -> Iterator[Unit]:
-    """See `linear_rows.units_of`."""
+    """See `linear_plan.units_of`."""
     return units_of(config)
 
 
@@ -123,8 +112,10 @@ def measure(config: Config, unit: Unit) -> Scores:
     size, seed = tasks.size(config.size, unit["task"]), unit["seed"]
     row, lr = row_and_rate(unit, config.lrs, config.lr or size.lr)
     data = tasks.data(size, config.data, n_train=config.n_train)
-    model, recipe = tasks.model(size, row, seed, data), _recipe(config, size, lr)
-    history = trained(model, data, recipe, seed=seed, particles=row.particles, checkpoint=_checkpoint(config, unit))
+    decay = size.weight_decay if config.weight_decay is None else config.weight_decay
+    how = recipe(config, size, lr, align_sequences=config.align_sequences, weight_decay=decay, trim=True, bucket=True)
+    model = tasks.model(size, row, seed, data)
+    history = trained(model, data, how, seed=seed, particles=row.particles, checkpoint=checkpoint(config, unit))
     scores = test_scores(model, data.test, trim=True, n_passes=1)
     scores |= {name: float(history[name]) for name in (*ALIGNMENTS, "cpu_seconds")}
     scores |= {"train_loss": history.train_loss.values, "validation_accuracy": history.accuracy.values}
@@ -132,20 +123,6 @@ def measure(config: Config, unit: Unit) -> Scores:
     chance = float(np.bincount(data.test.labels).max() / len(data.test.labels))
     scores |= {"training_seconds": float(history.train_seconds), "lr": lr, "chance": chance}
     return scores | {"n_parameters": sum(p.numel() for p in model.parameters()), "data": data.source, "data_sha256": data.sha256}
-
-
-def _recipe(config: Config, size: Size, lr: float) -> Any:
-    from experiments.training import Recipe
-
-    given = {name: getattr(config, name) for name in ("n_warm", "omega_lr", "n_align", "align_sequences")}
-    given["weight_decay"] = size.weight_decay if config.weight_decay is None else config.weight_decay
-    return Recipe(lr=lr, n_epochs=config.n_epochs or size.n_epochs, batch_size=size.batch_size, trim=True, bucket=True, **given)
-
-
-def _checkpoint(config: Config, unit: Unit) -> str:
-    import zlib
-
-    return f"{config.checkpoints}/{unit['task']}-{zlib.crc32(unit['row'].encode()):08x}-{unit['seed']}" if config.checkpoints else ""
 
 
 def estimate(config: Config, unit: Unit) -> tuple[float, float]:

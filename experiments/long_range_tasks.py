@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from experiments.data import Dataset, ListOps, Pathfinder, load
+from experiments.linear_plan import rehearsed
 from experiments.linear_rows import Row, built, model_config
 
 if TYPE_CHECKING:
@@ -110,34 +111,23 @@ def cost(of: Size, row: Row) -> float:
     """Operations of one typical sequence forwards."""
     from attention.counts import counts
 
+    return counts(model_config(row, max_length=of.typical, **_known(of)), of.typical)["total"].flops
+
+
+def _known(of: Size) -> dict[str, Any]:
+    """Sizes of a model that are known before any data."""
     names = ("dim", "heads", "layers", "ff", "dropout", "pooling", "n_features", "vocab_size", "n_classes")
-    return counts(model_config(row, max_length=of.typical, **{name: getattr(of, name) for name in names}), of.typical)["total"].flops
+    return {name: getattr(of, name) for name in names}
 
 
 def rehearse(name: str, row: Row, task: str) -> str:
     """Two steps of a row at the full length on one random sequence, in words; nothing is read or written."""
-    import time
-
     import torch
     from torch.nn.functional import cross_entropy
 
-    of, longest = SIZES[name][task], LONGEST[task]
-    names = ("dim", "heads", "layers", "ff", "dropout", "pooling", "n_features", "vocab_size", "n_classes")
-    trained = built(row, 0, max_length=longest, **{field: getattr(of, field) for field in names})
-    optimiser, generator = torch.optim.AdamW(trained.parameters(), lr=of.lr), torch.Generator().manual_seed(0)
-    batch = {
-        "tokens": torch.randint(of.vocab_size, (1, longest), generator=generator),
-        "key_mask": torch.ones(1, longest, dtype=torch.bool),
-    }
-    for _ in range(2):
-        start = time.perf_counter()
-        cross_entropy(trained(batch), torch.zeros(1, dtype=torch.int64)).backward()
-        optimiser.step()
-        optimiser.zero_grad()
-        seconds = time.perf_counter() - start
-    steps = of.n_epochs * -(-of.n_train // of.batch_size)
-    size = sum(p.numel() for p in trained.parameters()) / 1e6
-    return (
-        f"{task}: {size:.2f} M parameters, {seconds:.1f} s for a sequence of {longest:,} tokens, "
-        f"{steps:,} steps of {of.batch_size}, {steps * of.batch_size * seconds / 86400:,.0f} days here"
-    )
+    of, longest, generator = SIZES[name][task], LONGEST[task], torch.Generator().manual_seed(0)
+    untrained = built(row, 0, max_length=longest, **_known(of))
+    tokens = torch.randint(of.vocab_size, (1, longest), generator=generator)
+    batch, label = {"tokens": tokens, "key_mask": torch.ones(1, longest, dtype=torch.bool)}, torch.zeros(1, dtype=torch.int64)
+    n_steps = of.n_epochs * -(-of.n_train // of.batch_size)
+    return rehearsed(task, untrained, lambda: cross_entropy(untrained(batch), label), of, n_steps, longest)

@@ -8,7 +8,9 @@ import pytest
 import xarray as xr
 
 from experiments import language_modelling as lm
-from experiments.language_modelling_tables import compared
+from experiments import language_texts as texts
+from experiments.language_modelling_tables import GAIN
+from experiments.linear_tables import compared
 
 SMOKE = lm.PRESETS["smoke"]
 
@@ -36,16 +38,16 @@ def planted(gain: float) -> xr.Dataset:
 
 def test_blocks_share_their_ends_so_that_every_token_but_the_first_is_predicted_once() -> None:
     text = np.arange(23)
-    rows = lm.blocks(text, 5, 10**9).tokens
+    rows = texts.blocks(text, 5, 10**9).tokens
     assert rows.shape == (4, 6)
     assert rows[:, 1:].ravel().tolist() == list(range(1, 21))
-    assert len(lm.blocks(text, 5, 11).tokens) == 2
+    assert len(texts.blocks(text, 5, 11).tokens) == 2
     with pytest.raises(ValueError, match="a text must have more than 30 tokens"):
-        lm.blocks(text, 30, 10**9)
+        texts.blocks(text, 30, 10**9)
 
 
 def test_a_unit_is_trained_scored_and_its_loss_is_that_of_its_blocks() -> None:
-    scores = lm.measure(SMOKE, {"task": lm.MADE_UP, "row": "softmaxfeat, align, unfreeze", "seed": 0})
+    scores = lm.measure(SMOKE, {"task": texts.MADE_UP, "row": "softmaxfeat, align, unfreeze", "seed": 0})
     assert scores["log_loss"] == pytest.approx(scores["block_loss"].mean())
     assert scores["perplexity"] == pytest.approx(np.exp(scores["log_loss"]))
     assert scores["perplexity"] < 12  # of as many characters
@@ -69,7 +71,7 @@ def test_wrong_settings_are_refused_before_any_work() -> None:
 @pytest.mark.parametrize(("gain", "words"), [(0.05, "better"), (0.0, "no difference shown"), (-0.05, "WORSE")])
 def test_a_planted_gain_is_shown_and_none_is_not(gain: float, words: str) -> None:
     ds = planted(gain)
-    found = compared(ds.assign(gain=-ds["validation_last"]).sel(row=["softmax", "flexformer"]))
+    found = compared(ds.sel(row=["softmax", "flexformer"]), GAIN)
     assert float(found["difference"][0]) == pytest.approx(gain, abs=0.01)
     assert words in lm.section(ds).verdicts[0]
 
@@ -81,6 +83,6 @@ def test_pictures_are_drawn_and_the_papers_figures_stand_beside_ours() -> None:
 
 
 def test_the_papers_sizes_are_rehearsed_in_words() -> None:
-    small = dataclasses.replace(lm.SIZES["smoke"][lm.MADE_UP], cutoffs=(5, 9))
-    assert "steps of 8" in lm._rehearsed(lm.MADE_UP, small)
+    small = dataclasses.replace(texts.SIZES["smoke"][texts.MADE_UP], cutoffs=(5, 9))
+    assert "steps of 8" in texts.rehearse(small, texts.MADE_UP)
     assert len(list(lm.units(lm.PRESETS["paper"]))) == 3 * len(lm.CAUSAL)

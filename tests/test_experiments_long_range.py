@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import linear_rows, long_range
+from experiments import long_range
 from experiments import long_range_tasks as tasks
-from experiments.linear_rows import PAIRS, ROWS, best_rates, pairs_of
-from experiments.long_range_tables import compared, main_rows
+from experiments.linear_plan import best_rates, row_and_rate
+from experiments.linear_rows import PAIRS, ROWS, pairs_of
+from experiments.linear_tables import compared, main_rows
+from experiments.long_range_tables import GAIN
 
 SMOKE = long_range.PRESETS["smoke"]
 
@@ -62,7 +64,7 @@ def test_rows_of_a_seed_start_from_the_same_weights_and_a_narrow_start_is_half_a
 def test_the_learning_rate_of_a_unit_is_the_one_in_its_name_or_its_familys() -> None:
     lrs = {"listops/softmaxfeat": 0.004}
     for row, expected in (("softmaxfeat, align", 0.004), ("softmax", 0.1), ("softmaxfeat, fixed, lr 0.02", 0.02)):
-        found, lr = linear_rows.row_and_rate({"task": "listops", "row": row, "seed": 0}, lrs, 0.1)
+        found, lr = row_and_rate({"task": "listops", "row": row, "seed": 0}, lrs, 0.1)
         assert lr == expected
         assert found in ROWS.values()
 
@@ -101,7 +103,7 @@ def test_our_best_row_and_the_best_baseline_are_chosen_on_validation_data() -> N
 
 @pytest.mark.parametrize(("gain", "shown"), [(0.3, True), (0.0, False)])
 def test_a_planted_gain_is_shown_and_none_is_not(gain: float, shown: bool) -> None:
-    found = compared(planted(gain))
+    found = compared(planted(gain), GAIN)
     names = [f"{task}: flexformer-nonstationary - softmax" for task in ("listops", "image")]
     p = [float(found["p_corrected"].sel(pair=name)) for name in names]
     assert all(value < 0.05 for value in p) == shown

@@ -1,0 +1,168 @@
+"""What the tables of experiments with the rows of `linear_rows` share: rows compared in pairs, as numbers, in words and as pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from experiments.comparisons import compare_rows, holm
+from experiments.linear_plan import best_rates
+from experiments.linear_rows import ROWS, pairs_of
+from experiments.metrics import Estimate
+from experiments.report import Section, Table, verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Gain(NamedTuple):
+    """What rows are compared in, and how it is said."""
+
+    variable: str  # of the Dataset, a number of each test example
+    sign: int  # 1: more is better, as in the validation score; -1: less is
+    what: str  # for headers: "test accuracy"
+    note: str  # of the table of differences
+    column: str = "difference"
+    unit: str = "points"
+    scale: float = 100.0  # of the unit
+    digits: int = 1
+
+
+Columns = Mapping[str, tuple[str, str, str]]  # header: variable, mean or max over tasks and seeds, format
+
+
+def section(
+    ds: xr.Dataset,
+    gain: Gain,
+    *,
+    title: str,
+    text: str,
+    reduced: Mapping[str, str],
+    own: Callable[[xr.Dataset], list[Table]],
+    captions: Mapping[str, str],
+) -> Section:
+    """An experiment's `own` tables of what was measured, what the comparisons say, the learning rates, and how many units ran."""
+    rates, table = best_rates(_more_is_better(ds, gain), "validation_last"), main_rows(ds)
+    tables, verdicts = [rate_table(rates)] if rates else [], []
+    if table.sizes["row"]:
+        found = compared(table, gain)
+        tables = [*own(table), differences(found, gain), *tables]
+        verdicts = [said(found, k, gain) for k in range(found.sizes["pair"]) if bool(found["leading"][k])]
+    size = json.loads(ds.attrs["config"])["size"]
+    note = f"{ds.attrs['finished']} of {ds.attrs['planned']} units ran. Reduced: {reduced.get(size, 'nothing')}."
+    return Section(title, f"{text}\n\n{note}", tables, dict(captions) if table.sizes["row"] else {}, verdicts)
+
+
+def main_rows(ds: xr.Dataset) -> xr.Dataset:
+    """The Dataset of the table alone, without the rows that compare learning rates."""
+    rows = [name for name in ROWS if name in ds["row"].values]
+    return ds.sel(row=rows).dropna("seed", how="all", subset=["accuracy"])
+
+
+def details(ds: xr.Dataset, columns: Columns, title: str, note: str) -> Table:
+    """Some columns, denominators that are not positive, and what Phase A did."""
+    header = ["row", *columns, "denominators <= 0 [%]", "held-out alignment before", "after"]
+    rows = []
+    for name in (str(name) for name in ds["row"].values):
+        one = ds.sel(row=name)
+        cells = [f"{float(getattr(one[variable], how)()):{form}}" for variable, how, form in columns.values()]
+        last = 100 * float(one["nonpositive"].isel(epoch=-1).mean()) if "nonpositive" in one else np.nan
+        aligned = (_or_dash(float(one[side].mean()), 3) for side in ("holdout_before", "holdout_after"))
+        rows.append([name, *cells, _or_dash(last, 0), *aligned])
+    return Table(title, header, rows, [note])
+
+
+def _or_dash(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "-"
+
+
+def rate_table(rates: dict[str, float]) -> Table:
+    """The learning rate of each family and task, and the option that sets them."""
+    option = "--lrs " + " ".join(f"'{key}' {rate:g}" for key, rate in rates.items())
+    return Table("Learning rates", ["task and family", "rate"], [[key, f"{rate:g}"] for key, rate in rates.items()], [option])
+
+
+# ---- comparisons -------------------------------------------------------------------------------------------------------------------------
+
+
+def compared(ds: xr.Dataset, gain: Gain) -> xr.Dataset:
+    """What the first row of each pair of each task gains over the second, "TASK: first - second", positive where the first is better.
+
+    leading: our best row against softmax and the best linear baseline; p is corrected among the leading pairs, and among the others.
+    """
+    parts = []
+    for task in (str(task) for task in ds["task"].values):
+        one = ds.sel(task=task)
+        pairs = pairs_of(_more_is_better(one, gain), "validation_last")
+        found = compare_rows(gain.sign * one[[gain.variable]], pairs, variable=gain.variable, correction="none")
+        names = {"pair": [f"{task}: {first} - {second}" for first, second in pairs]}
+        parts.append(found.assign_coords(names).assign(leading=("pair", [k < 2 for k in range(len(pairs))])))
+    return _corrected(xr.concat(parts, "pair", combine_attrs="drop_conflicts"))
+
+
+def _more_is_better(ds: xr.Dataset, gain: Gain) -> xr.Dataset:
+    """The validation score, by which rows and rates are chosen, with its sign."""
+    return ds.assign(validation_last=gain.sign * ds["validation_last"])
+
+
+def _corrected(found: xr.Dataset) -> xr.Dataset:
+    p, leading = found["p"].values, found["leading"].values.astype(bool)
+    raised = p.copy()
+    for part in (leading, ~leading):
+        raised[part] = holm(p[part])
+    found["p_corrected"] = ("pair", raised)
+    return found.assign_attrs(correction="holm")
+
+
+def differences(found: xr.Dataset, gain: Gain) -> Table:
+    """The comparisons as numbers."""
+    rows = []
+    for name in found["pair"].values:
+        one = found.sel(pair=name)
+        value, low, high = (f"{gain.scale * float(one[end]):+.{gain.digits}f}" for end in ("difference", "low", "high"))
+        rows.append([str(name), value, f"{low} to {high}", f"{float(one['p_corrected']):.3f}"])
+    note = f"{gain.note}; p (Holm): over the lines of our best row, and over the rest"
+    return Table(f"Differences [{gain.unit}]", ["rows", gain.column, "95 % interval", "p"], rows, [note])
+
+
+def said(found: xr.Dataset, k: int, gain: Gain) -> str:
+    """One comparison in words."""
+    one = found.isel(pair=k)
+    estimate = Estimate(*(float(one[end]) for end in ("difference", "low", "high")))
+    return f"{one['pair'].item()}: {verdict(estimate, unit=gain.unit, scale=gain.scale, digits=gain.digits)}"
+
+
+# ---- pictures ----------------------------------------------------------------------------------------------------------------------------
+
+
+def drawn_rows(ds: xr.Dataset, tasks: Sequence[str], width: float, draw: Callable[[xr.Dataset, Axes], None]) -> Figure:
+    """A panel a task, drawn by `draw`; the names of the rows stand at the first."""
+    from experiments.plots.panels import panels_of
+
+    figure, axes = panels_of(len(tasks), width, 1.2 + 0.28 * ds.sizes["row"])
+    for place, (task, ax) in enumerate(zip(tasks, axes)):
+        draw(ds.sel(task=task), ax)
+        if place:
+            ax.set_yticklabels([])
+    return figure
+
+
+def drawn_differences(found: xr.Dataset, gain: Gain, titles: Mapping[str, str]) -> Figure:
+    """A panel a task of the pairs named "TASK: first - second"; `titles` of tasks, where they are not the names."""
+    from experiments.plots import plot_differences
+    from experiments.plots.panels import panels_of
+
+    tasks = [str(name).partition(": ")[0] for name in found["pair"].values]
+    order = list(dict.fromkeys(tasks))
+    figure, axes = panels_of(len(order), 9.5, 0.7 * len(order) + 0.29 * len(tasks), len(order))
+    for task, ax in zip(order, axes):
+        here = found.isel(pair=[k for k, name in enumerate(tasks) if name == task])
+        names = [str(name).partition(": ")[2] for name in here["pair"].values]
+        title = f"{titles.get(task, task)}: {gain.what}, first - second"
+        plot_differences(here.assign_coords(pair=names), ax=ax, title=title, unit=gain.unit, scale=gain.scale)
+    return figure
