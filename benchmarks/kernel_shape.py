@@ -18,13 +18,14 @@ import xarray as xr
 
 from benchmarks.pages import page, write
 from experiments import kernel_claims, matching, recall
-from experiments.matching_methods import CORE, METHODS
+from experiments.matching_methods import CONTROLS, CORE, UNDIVIDED
 from experiments.report import Section, figure_bytes
 
 EVIDENCE = "benchmarks/evidence"
 TASKS = ("phase", "multi", "ring3", "xor2", "iso")
 FULL: dict[str, matching.Config | recall.Config] = {
-    "matching": matching.Config(tasks=TASKS, methods=tuple(METHODS), n_seeds=5),
+    "matching": matching.Config(tasks=TASKS, methods=(*CORE, *CONTROLS), n_seeds=5),
+    "undivided": matching.Config(tasks=("ring3",), methods=tuple(UNDIVIDED), n_seeds=5),
     "few features": matching.Config(tasks=("ring3", "multi"), methods=tuple(CORE), n_features=8, n_seeds=5),
     "few sequences": matching.Config(tasks=("ring3", "multi"), methods=tuple(CORE), n_sequences=32, n_seeds=5),
     "recall": recall.Config(n_seeds=5),
@@ -39,6 +40,14 @@ LEAD = (
     "Queries and keys of the first task are the tokens themselves, so the kernel is all that can learn; in the second everything is "
     "trained. Every claim has a bar, set before the run, and stands or falls by it."
 )
+
+
+QUESTIONS = {
+    "undivided": "The same without a divisor: attention is a sum over keys, so training starts from logits 32 times as large, fits noise "
+    "sooner and is stopped sooner. How much does each start mind? Compare with the rows of the same names above.",
+    "few features": "The same with 8 features: does alignment help more where there is less?",
+    "few sequences": "The same with 32 training sequences: does alignment help more where there is less?",
+}
 
 
 def results(configs: dict[str, matching.Config | recall.Config], folder: str) -> dict[str, xr.Dataset]:
@@ -60,8 +69,7 @@ def section(name: str, ds: xr.Dataset) -> Section:
     if name == "matching":
         return replace(part, title="In-context matching, every control")
     claims = kernel_claims.bars_table("Claims", kernel_claims.gains(ds))
-    what = "8 features" if name == "few features" else "32 training sequences"
-    text = f"The same with {what}: does alignment help more where there is less?"
+    text = QUESTIONS[name]
     return replace(part, title=f"In-context matching, {name}", text=text, tables=(part.tables[0], claims))
 
 

@@ -45,6 +45,8 @@ def gains(ds: xr.Dataset) -> list[Bar]:
     pairs = [_gain(ds, "ring3", "align, unfreeze", names, 5) for names in (WIDTHS, ("shuffled, unfreeze",))]
     phases = (("phase, end to end", "phase, end to end, half width"), ("phase, shuffled, unfreeze",))
     pairs += [_gain(ds, "ring3", "phase, align, unfreeze", names, 5) for names in phases]
+    undivided = (tuple(f"{name}, undivided" for name in WIDTHS), ("shuffled, unfreeze, undivided",))
+    pairs += [_gain(ds, "ring3", "align, unfreeze, undivided", names, 5) for names in undivided]
     pairs += [_gain(ds, "ring3", "known subspace, end to end", WIDTHS, 5)]  # what the best start of all would gain
     return [bar for bar in pairs if bar is not None]
 

@@ -169,7 +169,8 @@ class Matcher(nn.Module):
     ) -> None:
         super().__init__()
         self.phi, self.front, self.rule = phi, nn.Identity() if front is None else front, rule
-        self.normalise = normalise if normalise or phi is None else ("count" if phi.signed else "sum")
+        divisor = normalise if normalise or phi is None else ("count" if phi.signed else "sum")
+        self.normalise = None if divisor == "none" else divisor
         self.a, self.b = nn.Parameter(torch.zeros(())), nn.Parameter(torch.zeros(n_labels))
 
     def attend(self, data: Sequences) -> Tensor:

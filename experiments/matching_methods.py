@@ -37,7 +37,8 @@ class Method(NamedTuple):
     `width` multiplies the start N(0, I) of the frequencies; `aligned` is the target of Phase A ("subspace": no Phase A, but the start of
     somebody who knows where the rule looks), `objective` its energy and `repelled` whether it holds a repulsion; `spread` is the weight of
     a log repulsion in the training loss; `front` a trained map of the tokens before softmax; `lr` and `steps` are factors of the
-    training's; `normalise` None means "sum" for positive maps, "count" for signed.
+    training's; `normalise` None means "sum" for positive maps, "count" for signed, and "none" divides by
+    nothing.
     """
 
     name: str = "fourier"
@@ -91,7 +92,11 @@ CONTROLS = {
     "softmax, two-layer projection": Method("softmax", front="mlp"),
     "known rule": Method("known"),
 }
-METHODS = CORE | CONTROLS
+UNDIVIDED = {  # a kernel that sums over its keys, so that training starts from logits 32 times as large
+    f"{name}, undivided": CORE[name]._replace(normalise="none")
+    for name in (*(name for name in CORE if name.startswith("end to end")), "align, unfreeze", "shuffled, unfreeze")
+}
+METHODS = CORE | CONTROLS | UNDIVIDED
 
 
 class Starts:

@@ -8,21 +8,23 @@ import pytest
 
 from benchmarks import kernel_shape
 from experiments import matching, recall
-from experiments.matching_methods import METHODS
+from experiments.matching_methods import METHODS, UNDIVIDED
 
 
 @pytest.fixture(scope="module")
 def found():
-    """All four parts with a few rows each."""
+    """All parts with a few rows each."""
     rows = {
         "matching": ("softmax", "fixed", "end to end", "align", "align, unfreeze", "known rule"),
+        "undivided": tuple(UNDIVIDED),
         "recall": ("softmax", "flexformer, literal"),
     }
     configs = {
         name: replace(
             config,
             **kernel_shape.TINY,
-            **({"n_warm": 2, "methods": rows["recall"]} if name == "recall" else {"methods": rows["matching"], "tasks": config.tasks[:2]}),
+            methods=rows.get(name, rows["matching"]),
+            **({"n_warm": 2} if name == "recall" else {"tasks": config.tasks[:2]}),
         )
         for name, config in kernel_shape.FULL.items()
     }
@@ -31,7 +33,7 @@ def found():
 
 def test_the_full_page_has_every_row_and_task_on_five_seeds():
     full = kernel_shape.FULL
-    assert full["matching"].methods == tuple(METHODS)
+    assert (*full["matching"].methods, *full["undivided"].methods) == tuple(METHODS)
     assert set(full["matching"].tasks) == set(matching.RULES)
     assert full["recall"].methods == tuple(recall.METHODS)
     assert all(config.n_seeds >= 5 for config in full.values())
@@ -39,7 +41,7 @@ def test_the_full_page_has_every_row_and_task_on_five_seeds():
 
 def test_the_page_states_claims_and_shows_its_figures(found):
     page = kernel_shape.text(found)
-    assert page.count("**Claims**") == 4
+    assert page.count("**Claims**") == 5
     assert "| phase: end to end |" in page
     assert "| recall: flexformer, literal |" in page
     assert all(f"images/{name}" in page for name in kernel_shape.FIGURES)
