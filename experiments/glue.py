@@ -8,7 +8,6 @@ few hundred rows teach it something, which they would not with both sentences in
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 
 from attention.schedule import rate, step
 from experiments import metrics
-from experiments.data.files import data_files, wanted
+from experiments.data.files import placed
 from experiments.data.parts import Part, shorten
 from experiments.data.tables import class_order, tables
 from experiments.sentences import Teacher
@@ -70,10 +69,7 @@ class Task:
 
 def check(name: str, folder: str) -> list[Path]:
     """The files of a task; FileNotFoundError says what to place."""
-    root = folder or os.environ.get("KERNELGAS_DATA", "")
-    if not root:
-        raise FileNotFoundError(f"data must be a folder with {name} (or KERNELGAS_DATA name one); {wanted(name)}")
-    return data_files(name, Path(root))
+    return placed(name, folder)
 
 
 def read(name: str, folder: str, teacher: Teacher, *, max_length: int, max_train: int | None, max_test: int | None, seed: int) -> Task:

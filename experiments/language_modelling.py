@@ -137,6 +137,16 @@ def losses(model: Transformer, data: Dataset, n_bytes: float, evaluated: int) ->
     return {"log_loss": loss, "perplexity": float(np.exp(loss)), "bits_per_byte": bits, "accuracy": accuracy, "block_loss": blocks}
 
 
+def prepare(config: Config) -> None:
+    """FileNotFoundError if a text is not there."""
+    from experiments.data.files import placed
+    from experiments.data.running_text import TEXT_ENDS
+
+    for task in config.tasks:
+        if task != MADE_UP:
+            placed(TASKS[task], config.data, TEXT_ENDS)
+
+
 def estimate(config: Config, unit: Unit) -> tuple[float, float]:
     """Seconds and bytes of one unit on one core, from sizes alone."""
     size = SIZES[config.size][unit["task"]]

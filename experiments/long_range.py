@@ -125,6 +125,14 @@ def measure(config: Config, unit: Unit) -> Scores:
     return scores | {"n_parameters": sum(p.numel() for p in model.parameters()), "data": data.source, "data_sha256": data.sha256}
 
 
+def prepare(config: Config) -> None:
+    """FileNotFoundError if a data set that is not generated is not there."""
+    from experiments import long_range_tasks as tasks
+
+    for task in config.tasks:
+        tasks.check(tasks.size(config.size, task), config.data)
+
+
 def estimate(config: Config, unit: Unit) -> tuple[float, float]:
     """Seconds and bytes of one unit on one core, from sizes alone."""
     from experiments import long_range_tasks as tasks

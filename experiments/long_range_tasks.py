@@ -94,6 +94,14 @@ def size(name: str, task: str) -> Size:
     return SIZES[name][task]
 
 
+def check(of: Size, folder: str) -> None:
+    """FileNotFoundError if the files of a size are not there."""
+    from experiments.data.files import placed
+
+    if of.source not in GENERATED:
+        placed(of.source, folder)
+
+
 def data(of: Size, folder: str, *, n_train: int | None = None) -> Dataset:
     """The data of a size, generated or from the folder (by default that of KERNELGAS_DATA); 1,000 validation rows at most."""
     place = None if of.source in GENERATED else folder or os.environ.get("KERNELGAS_DATA")

@@ -101,13 +101,19 @@ def pictures(name: str, folder: str = "", *, seed: int = 0, max_train: int, max_
     """
     if name == "digits":
         return _of_arrays(name, *_digits(), seed, max_train, max_test)
+    place = placed(name, folder)
+    if isinstance(place, Path):
+        return _of_files(name, place, seed, max_train, max_test, side)
+    return _of_arrays(name, *_npz(name, place), seed, max_train, max_test)
+
+
+def placed(name: str, folder: str) -> Path | list[Path]:
+    """Where the images of `pictures` lie: the folder of train and val, or the files of arrays. FileNotFoundError says what to place."""
     root = folder or os.environ.get("KERNELGAS_DATA", "")
     if not root:
-        raise FileNotFoundError(f"images {name!r} need a folder: --data, or KERNELGAS_DATA; {WANTED}")
+        raise FileNotFoundError(f"data must be a folder with the images {name} (or KERNELGAS_DATA name one); {WANTED}")
     place = Path(root) / name
-    if (place / "train").is_dir() and (place / "val").is_dir():
-        return _of_files(name, place, seed, max_train, max_test, side)
-    return _of_arrays(name, *_npz(name, files.data_files(name, Path(root))), seed, max_train, max_test)
+    return place if (place / "train").is_dir() and (place / "val").is_dir() else files.data_files(name, Path(root))
 
 
 WANTED = "one .npz with x_train, y_train, x_test, y_test, or train/CLASS/* and val/CLASS/* with image files"

@@ -223,7 +223,7 @@ def _data(config: Config, task: str) -> Dataset:
 
     if task == "digits":
         return load(task, max_train=config.max_train)
-    name, folder = "sst2_phrases" if task == "sst2" and config.phrases else task, config.data or os.environ.get("KERNELGAS_DATA")
+    name, folder = _source(config, task), config.data or os.environ.get("KERNELGAS_DATA")
     return load(name, folder, tokeniser=config.tokeniser, max_length=config.max_length, max_train=config.max_train)
 
 
@@ -238,6 +238,20 @@ def run(config: Config, **how: Any) -> xr.Dataset:
     from experiments import sweep
 
     return sweep.run(NAME, config, **how)
+
+
+def _source(config: Config, task: str) -> str:
+    """The name of a task's data set."""
+    return "sst2_phrases" if task == "sst2" and config.phrases else task
+
+
+def prepare(config: Config) -> None:
+    """FileNotFoundError if a task's files are not there."""
+    from experiments.data.files import placed
+
+    for task in config.tasks:
+        if task != "digits":
+            placed(_source(config, task), config.data)
 
 
 def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:

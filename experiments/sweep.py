@@ -254,9 +254,10 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
 
 
 def _connected(client: Any, scheduler: str) -> Any:
+    """A client of the scheduler; ValueError if none answers within 20 seconds."""
     try:
         return client(scheduler, timeout=20)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # whatever it is that answers there
         raise ValueError(f"scheduler must be the address of a running Dask scheduler, as tcp://host:8786, got {scheduler!r}") from error
 
 

@@ -233,6 +233,15 @@ def _recipe(config: Config, lr: float) -> Any:
     return Recipe(lr=lr, **{name: getattr(config, name) for name in names})
 
 
+def prepare(config: Config) -> None:
+    """FileNotFoundError if images are not there."""
+    from experiments.pictures import placed
+
+    for task in dict.fromkeys(unit["task"] for unit in units(config)):
+        if task not in ("digits", RANDOM):
+            placed(task, config.data)
+
+
 def estimate(config: Config, unit: Unit) -> tuple[float, float]:
     """Seconds on one core and bytes, from what small pyramids took: 2 ms an image of 16x16 tokens and width 16, forward and backward."""
     if unit["task"] == RANDOM:

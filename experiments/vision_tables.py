@@ -83,7 +83,7 @@ def tasks_of(ds: xr.Dataset) -> list[str]:
 
 def present(ds: xr.Dataset, task: str, rows: Iterable[str]) -> list[str]:
     """Those of the rows that have an accuracy."""
-    known = set(ds["row"].values)
+    known = set(ds["row"].values) if "accuracy" in ds else set()
     return [row for row in rows if row in known and bool(np.isfinite(ds["accuracy"].sel(task=task, row=row)).any())]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from experiments.data.tasks import STREAMS, TASKS, Task
@@ -45,6 +46,14 @@ def data_files(name: str, folder: Path, ends: tuple[str, ...] = ENDS) -> list[Pa
     inner = sorted(path.name for path in folder.iterdir() if path.is_dir())
     hint = f"; folders inside it: {', '.join(inner)}" if inner else ""
     raise FileNotFoundError(f"no data files for {name!r} in {str(folder)!r}{hint}; {wanted(name)}")
+
+
+def placed(name: str, folder: str, ends: tuple[str, ...] = ENDS) -> list[Path]:
+    """`data_files` of `folder`, or of the one that KERNELGAS_DATA names if it is "". FileNotFoundError says what to place."""
+    root = folder or os.environ.get("KERNELGAS_DATA", "")
+    if not root:
+        raise FileNotFoundError(f"data must be a folder with {name} (or KERNELGAS_DATA name one); {wanted(name)}")
+    return data_files(name, Path(root), ends)
 
 
 def found(
