@@ -32,13 +32,7 @@ class Linformer(nn.Module):
         self.keys, self.values = (nn.Parameter(torch.randn(shape) * length**-0.5) for _ in range(2))
 
     def forward(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        *,
-        key_mask: Tensor | None = None,
-        scale: float | None = None,
+        self, q: Tensor, k: Tensor, v: Tensor, *, key_mask: Tensor | None = None, scale: float | None = None
     ) -> Float[Tensor, "batch head query value"]:
         """q (batch, head, query, dim), k and v (batch, head, time, dim), key_mask bool (batch, time); masked keys and values count as 0.
 

@@ -173,13 +173,13 @@ def run(config: Config, **how: Any) -> xr.Dataset:
 
 def section(ds: xr.Dataset) -> Section:
     """Tables and verdicts from a Dataset of `run`."""
-    from experiments.language_modelling_tables import section as written
+    from experiments import language_modelling_tables
 
-    return written(ds)
+    return language_modelling_tables.section(ds)
 
 
 def figures(ds: xr.Dataset) -> dict[str, Figure]:
     """Pictures of a Dataset of `run`."""
-    from experiments.language_modelling_tables import figures as drawn
+    from experiments import language_modelling_tables
 
-    return drawn(ds)
+    return language_modelling_tables.figures(ds)

@@ -163,13 +163,13 @@ def run(config: Config, **how: Any) -> xr.Dataset:
 
 def section(ds: xr.Dataset) -> Section:
     """Tables and verdicts from a Dataset of `run`."""
-    from experiments.long_range_tables import section as written
+    from experiments import long_range_tables
 
-    return written(ds)
+    return long_range_tables.section(ds)
 
 
 def figures(ds: xr.Dataset) -> dict[str, Figure]:
     """Pictures of a Dataset of `run`."""
-    from experiments.long_range_tables import figures as drawn
+    from experiments import long_range_tables
 
-    return drawn(ds)
+    return long_range_tables.figures(ds)

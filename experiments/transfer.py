@@ -20,22 +20,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
 import xarray as xr
 
-from attention.activations import Activations, collect
+from attention.activations import collect
 from attention.conversion import conversion_report
 from attention.huggingface import attach
-from attention.layer_kernel import LayerKernel
 from attention.seeds import derived_seed
 from experiments import conversion, glue, sweep, transfer_tables
+from experiments import transfer_students as students
 from experiments.matching import chosen
 from experiments.report import Section
-from experiments.sentences import Batch, Teacher, load_teacher, sentence_batches, tiny_teacher
+from experiments.transfer_students import ROWS
+from experiments.transfer_tables import FROZEN, NONE, OWN, RANDOM
 from particles.arrays import count, flag, positive
 
 if TYPE_CHECKING:
@@ -46,19 +44,7 @@ DIMS = ("task", "source", "row", "seed")
 EXTENT = ("part", "tasks", "sources", "targets", "rows", "n_seeds", "seed", "data")
 ARRAYS = {"squared_error": ("scored",)}  # not example: a task of scores may have fewer test rows
 PARTS = ("both", "recovery", "transfer")
-OWN, FROZEN, NONE = "own", "own, frozen", "none"
-ROWS: dict[str, conversion.Row | None] = {
-    "teacher": None,
-    "uniform": conversion.ROWS["uniform"],
-    "favor raw": conversion.ROWS["favor raw"],
-    "proposal": conversion.ROWS["proposal"],
-    "hedgehog": conversion.ROWS["hedgehog"],
-    "flexformer-nonstationary": conversion.ROWS["flexformer"],
-    "particles": conversion.ROWS["particles"],
-}
 MOVED = ("hedgehog", "flexformer-nonstationary", "particles")  # to other tasks
-RANDOM = "favor raw"  # what they must beat
-HELD_OUT = 32  # test sentences on which attention errors are measured
 TOKENS = {"rte": 62, "mrpc": 53, "cola": 13, "sst2": 25, "qqp": 31, "stsb": 30, "mnli": 40, "qnli": 50}  # of a row, for estimates
 WEIGHTS = {"": 1.06e7}  # of the layers of a teacher, for estimates
 LARGE = 8.5e7  # of a teacher that is not in WEIGHTS
@@ -159,94 +145,18 @@ def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
     [nat] of the kernels' attention rows from softmax on test sentences before it; data and data_sha256, where the data come from.
     """
     task, source, name, seed = (unit[dim] for dim in DIMS)
-    given, row = start(config, task, seed), ROWS[name]
-    model = copy.deepcopy(taught(config, task, seed) if source == OWN else given.model)
+    given, row = students.start(config, task, seed), ROWS[name]
+    model = copy.deepcopy(students.taught(config, task, seed) if source == OWN else given.model)
     facts = {"data": given.task.source, "data_sha256": given.task.sha256}
     divergence = {}
     if row is not None:
-        layers = kernels(config, task if source in (OWN, FROZEN, NONE) else source, name, seed)
+        layers = students.kernels(config, task if source in (OWN, FROZEN, NONE) else source, name, seed)
         report = conversion_report(layers, collect(model.encoder, given.held_out))
         divergence["divergence"] = float(report.kl.mean())
         attach(model.encoder, {number: kernel.requires_grad_(source == OWN and row.fitted) for number, kernel in layers.items()})  # type: ignore[arg-type]
-    before = {"score_before": _scored(model, given)["score"]} if source == OWN else {}
-    _trained(config, model, given, derived_seed(seed, int(source == OWN)))  # the teacher's own training has 0
-    return {**_scored(model, given), **before, **divergence, **facts}
-
-
-class Start(NamedTuple):
-    """What all students of a task and a seed have in common."""
-
-    task: glue.Task
-    model: glue.Classifier  # the encoder as pretrained, with its head
-    fit: list[Batch]  # unlabelled, of the training rows
-    held_out: list[Batch]  # of the test rows
-    pad: int
-
-
-@lru_cache(maxsize=8)
-def start(config: Config, task: str, seed: int) -> Start:
-    """Rows of a task, and the encoder as pretrained with the head that fits its embeddings."""
-    teacher = _teacher(config)
-    if config.smoke:
-        sizes = {"n_train": config.max_train or 32, "n_test": config.max_test or 32}
-        read = glue.tiny(task, teacher, max_length=config.max_length, seed=seed, **sizes)
-    else:
-        limits = {name: getattr(config, name) for name in ("max_length", "max_train", "max_test")}
-        read = glue.read(task, config.data, teacher, seed=seed, **limits)
-    fit = [batch for _, batch in sentence_batches(teacher, read.sentences[: config.n_fit])]
-    held_out = [batch for _, batch in read.test.batches(HELD_OUT, teacher.pad)]
-    place = len(held_out) // 2  # of middle length
-    return Start(read, glue.classifier(copy.deepcopy(teacher.model), read, teacher.pad), fit, held_out[place : place + 1], teacher.pad)
-
-
-@lru_cache(maxsize=1)
-def _loaded(name: str, smoke: bool) -> Teacher:
-    return tiny_teacher() if smoke else load_teacher(name)
-
-
-def _teacher(config: Config) -> Teacher:
-    """The encoder as pretrained, which reads at most `max_length` tokens; on the GPU if there is one."""
-    loaded = _loaded(config.teacher, config.smoke)
-    loaded.model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return Teacher(loaded.model, loaded.tokens, loaded.pad, min(config.max_length, loaded.max_length))
-
-
-@lru_cache(maxsize=8)
-def taught(config: Config, task: str, seed: int) -> glue.Classifier:
-    """The teacher: fine-tuned on the task."""
-    given = start(config, task, seed)
-    model = copy.deepcopy(given.model)
-    _trained(config, model, given, derived_seed(seed, 0))
-    return model
-
-
-def _trained(config: Config, model: glue.Classifier, given: Start, seed: int) -> None:
-    how: dict[str, Any] = {name: getattr(config, name) for name in ("n_epochs", "batch_size", "lr", "head_lr", "kernel_lr")}
-    glue.train(model, given.task.train, given.pad, seed=seed, **how)
-
-
-def _scored(model: glue.Classifier, given: Start) -> dict[str, Any]:
-    return glue.scored(given.task, glue.predict(model, given.task.test, given.pad))
-
-
-def kernels(config: Config, task: str, row: str, seed: int) -> dict[int, LayerKernel]:
-    """A new copy of the kernels of a row, {layer: kernel}, learned from the task's teacher."""
-    return copy.deepcopy(_kernels(config, task, row, seed))
-
-
-@lru_cache(maxsize=32)
-def _kernels(config: Config, task: str, row: str, seed: int) -> dict[int, LayerKernel]:
-    found = ROWS[row]
-    assert found is not None  # the teacher has no kernels
-    return conversion.made(
-        conversion.Config(n_features=config.n_features, n_steps=config.n_fit_steps), found, _seen(config, task, seed), derived_seed(seed, 2)
-    )
-
-
-@lru_cache(maxsize=2)
-def _seen(config: Config, task: str, seed: int) -> list[list[Activations]]:
-    """The teacher's activations, [layer][batch]."""
-    return collect(taught(config, task, seed).encoder, start(config, task, seed).fit)
+    before = {"score_before": students.scored(model, given)["score"]} if source == OWN else {}
+    students.trained(config, model, given, derived_seed(seed, int(source == OWN)))  # the teacher's own training has 0
+    return {**students.scored(model, given), **before, **divergence, **facts}
 
 
 def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
@@ -262,7 +172,7 @@ def prepare(config: Config) -> None:
     """FileNotFoundError or ValueError if teacher or tasks are not there."""
     if config.smoke:
         return
-    _teacher(config)
+    students.teacher(config)
     for task in dict.fromkeys(unit["task"] for unit in units(config)):
         glue.check(task, config.data)
 
@@ -293,13 +203,13 @@ def rehearse(config: Config, *, n_steps: int = 1) -> str:
 
     found, n_epochs, config = {}, config.n_epochs, replace(config, n_epochs=1)
     for name in ("teacher", "hedgehog", "flexformer-nonstationary"):
-        given = _stand_in(config, n_steps)
+        given = students.stand_in(config, n_steps)
         model, row = given.model, ROWS[name]
         if row is not None:
             seen = [layer[:1] for layer in collect(model.encoder, given.held_out)]
             attach(model.encoder, conversion.made(conversion.Config(n_features=config.n_features, n_steps=1), row, seen, 0))  # type: ignore[arg-type]
         began = time.perf_counter()
-        _trained(config, model, given, 0)
+        students.trained(config, model, given, 0)
         found[name] = (time.perf_counter() - began) / n_steps
     planned = list(units(config))
     steps = len(planned) * (config.max_train or 50_000) * n_epochs / config.batch_size
@@ -308,19 +218,6 @@ def rehearse(config: Config, *, n_steps: int = 1) -> str:
     said = ", ".join(f"{name} {seconds:.1f} s a step" for name, seconds in found.items())
     shape = f"{config.batch_size} x {config.max_length}"
     return f"random weights and tokens, {shape}: {said}, {memory:.1f} GiB; all {len(planned)} units would take {hours:.0f} h here"
-
-
-def _stand_in(config: Config, n_steps: int) -> Start:
-    """A classifier of random weights, of the smoke preset's size or RoBERTa's, and rows of random tokens."""
-    from transformers import RobertaConfig, RobertaModel
-
-    encoder: Any = tiny_teacher().model if config.smoke else RobertaModel(RobertaConfig(max_position_embeddings=514))
-    n, words = n_steps * config.batch_size, encoder.config.vocab_size
-    rng = np.random.default_rng(0)
-    rows = glue.Rows([rng.integers(3, words, (n, config.max_length)).tolist()], rng.integers(0, 2, n))
-    task = glue.Task("sst2", rows, rows, 2, [], "random tokens", "none")
-    held_out = [batch for _, batch in rows.batches(4, 1)][:1]
-    return Start(task, glue.Classifier(encoder, torch.nn.Linear(encoder.config.hidden_size, 2)), [], held_out, 1)
 
 
 def section(ds: xr.Dataset) -> Section:

