@@ -10,55 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from experiments.matching import chosen
+from experiments.vision_rows import BOTTLENECK, MAIN, NORMS, ROWS, SAMPLING, SIZES, TUNED, model_config
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from attention.vision import VisionConfig
     from experiments.report import Section
     from experiments.units import Scores, Unit
 
 DIMS = ("task", "row", "seed")
 EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data")
 ARRAYS = {"train_loss": ("epoch",), "stage_norm": ("stage",), "tokens": ("length",), "norm": ("length",), "norm_high": ("length",)}
-
-
-class Row(NamedTuple):
-    """A row: its attention in stages 1 to 3, and what is special about it."""
-
-    attention: str
-    landmarks: str = "pool"
-    side: int = 0  # landmarks along a side
-    normalise: bool = False  # SOFT++
-    particles: str = "fixed"
-
-
-MAIN = {
-    "softmax": Row("softmax"),
-    "linformer": Row("linformer"),
-    "performer": Row("favor"),
-    "nystromformer": Row("nystromformer"),
-    "soft": Row("softmax-free"),
-    "soft++": Row("softmax-free", normalise=True),
-    "performer, learned": Row("favor", particles="learned"),
-    "particles": Row("favor", particles="aligned"),
-    "particles, shuffled": Row("favor", particles="shuffled"),
-    "particles, width alone": Row("favor", particles="width"),
-    "flexformer": Row("flexformer", particles="learned"),
-    "exponential": Row("exponential", particles="learned"),
-}
-TUNED = tuple(name for name in MAIN if name not in ("particles, shuffled", "particles, width alone"))
-BOTTLENECK = {f"soft, {side}x{side} landmarks": Row("softmax-free", side=side) for side in (2, 3, 8)}
-SAMPLING = {f"soft, {name} landmarks": Row("softmax-free", landmarks=name) for name in ("conv", "random", "first")}
-ROWS = MAIN | BOTTLENECK | SAMPLING
-NORMS = {"softmax": "softmax", "soft": "plain", "soft++": "SOFT++", "soft over tokens": "over tokens"}  # as `softmax_free_plots` has them
 RANDOM = "random tokens"  # the task of the spectral norms
 PARTS = ("main", "bottleneck", "sampling", "norm", "rates")
 
@@ -119,14 +88,6 @@ class Config:
             raise ValueError(f"lengths and rates must not be empty, got {self.lengths!r} and {self.rates!r}")
 
 
-SIZES: dict[str, dict[str, Any]] = {
-    "small": {"stem": (2,), "dims": (16, 32, 48, 64), "heads": (1, 1, 2, 2), "depths": (1, 1, 1, 1), "conv": (5, 3, 3, 0), "ff_ratio": 2,
-              "spread": 0.05},  # 0.02 in the published widths, four to eight times these, is the same gain of a layer
-    "digits": {"stem": (1,), "dims": (16, 32, 48, 64), "heads": (1, 2, 3, 4), "depths": (1, 1, 1, 1), "conv": (3, 3, 3, 0)},
-    "tiny": {}, "small-soft": {"depths": (1, 3, 7, 4)}, "large": {"depths": (1, 3, 40, 5)},
-    "medium": {"depths": (1, 3, 29, 5), "dims": (64, 128, 288, 512), "heads": (2, 4, 9, 16)},
-    "huge": {"depths": (1, 5, 49, 5), "dims": (64, 128, 352, 512), "heads": (2, 4, 11, 16)},
-}  # fmt: skip
 PRESETS = {
     "smoke": Config(
         tasks=("digits",), rows=("softmax", "performer", "nystromformer", "linformer", "soft", "particles", "flexformer"),
@@ -191,7 +152,7 @@ def _trained(config: Config, task: str, name: str, seed: int, lr: float) -> Scor
 
     data = pictures(task, config.data, seed=seed, max_train=config.max_train, max_test=config.max_test)
     row, recipe = ROWS[name], _recipe(config, lr)
-    model = VisionTransformer(_sizes(config, row, data.side, data.channels, data.n_classes), rng=seed).to(config.device)
+    model = VisionTransformer(model_config(config, row, data.side, data.channels, data.n_classes), rng=seed).to(config.device)
     found = training.trained(model, data, recipe, seed=seed, particles=row.particles)
     held = training.scores(model, data.validation)
     some = torch.from_numpy(data.test.take(np.arange(min(16, len(data.test.labels)))))
@@ -211,19 +172,6 @@ def _norms(config: Config, row: str, seed: int) -> Scores:
     attend = {row: attentions(config.n_landmarks, generator=landmarks)[NORMS[row]]}
     norms = spectral_norms(config.lengths, attend, generator=tokens)[row].double().numpy()
     return {"tokens": np.array(config.lengths, float), "norm": norms.mean(1), "norm_high": norms.max(1)}
-
-
-def _sizes(config: Config, row: Row, side: int, channels: int, n_classes: int) -> VisionConfig:
-    from attention.vision import VisionConfig
-
-    kind = (row.attention,) * 3 + ("softmax",)
-    first = VisionConfig(
-        n_classes=n_classes, image_size=side, channels=channels, attention=kind, landmarks=row.landmarks, normalise=row.normalise,
-        n_features=config.n_features, drop_path=config.drop_path, **SIZES[config.size],
-    )  # fmt: skip
-    wanted = row.side or config.landmarks
-    strides = tuple(next(s for s in range(1, grid + 1) if -(-grid // s) <= wanted) for grid in first.sides)
-    return VisionConfig(**(vars(first) | {"landmark_strides": strides}))
 
 
 def _recipe(config: Config, lr: float) -> Any:
@@ -267,7 +215,7 @@ def rehearse(config: Config) -> str:
         "labels": torch.randint(n_classes, (n,), generator=generator),
     }
     for name in ("softmax", "soft", "particles"):
-        model = VisionTransformer(_sizes(config, MAIN[name], side, channels, n_classes))
+        model = VisionTransformer(model_config(config, MAIN[name], side, channels, n_classes))
         optimiser = training.optimiser_of(model, _recipe(config, config.lr))
         taken[name] = min(seconds(lambda: training.step(model, optimiser, batch, config.clip)) for _ in range(2))  # noqa: B023
     each = ", ".join(f"{name} {1e3 * took / n:.0f} ms an image" for name, took in taken.items())

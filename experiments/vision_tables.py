@@ -12,7 +12,8 @@ import xarray as xr
 
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, signed, spread, verdict
-from experiments.vision import BOTTLENECK, MAIN, NORMS, RANDOM, REDUCED, SAMPLING, TUNED, rated
+from experiments.vision import RANDOM, REDUCED, rated
+from experiments.vision_rows import BOTTLENECK, MAIN, NORMS, SAMPLING, TUNED
 
 PAPER = {  # SOFT, ImageNet-1k, Tiny: top-1 [%]
     "softmax": 79.1, "linformer": 78.2, "performer": 76.1, "nystromformer": 78.6, "soft": 79.3, "soft++": 79.4,

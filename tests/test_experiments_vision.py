@@ -14,7 +14,8 @@ from experiments import vision
 from experiments import vision_training as training
 from experiments.pictures import pictures
 from experiments.units import gather, record
-from experiments.vision import MAIN, PRESETS, RANDOM, ROWS, Config
+from experiments.vision import PRESETS, RANDOM, Config
+from experiments.vision_rows import MAIN, ROWS, model_config
 from experiments.vision_tables import section
 
 TINY = dataclasses.replace(PRESETS["smoke"], max_train=60, max_test=30, n_align=3)
@@ -52,7 +53,7 @@ def test_units_are_unique_and_parts_share_the_row_that_they_have_in_common() -> 
     [(32, "soft", (4, 2, 1, 1)), (28, "soft, 2x2 landmarks", (7, 4, 2, 1)), (32, "soft, 8x8 landmarks", (2, 1, 1, 1))],
 )
 def test_landmarks_are_as_many_as_the_row_says(side: int, row: str, strides: tuple[int, ...]) -> None:
-    sizes = vision._sizes(PRESETS["cpu"], ROWS[row], side, 1, 10)
+    sizes = model_config(PRESETS["cpu"], ROWS[row], side, 1, 10)
     assert sizes.landmark_strides == strides
     assert sizes.attention == ("softmax-free",) * 3 + ("softmax",)
 
@@ -73,7 +74,7 @@ def test_phase_a_moves_particles_towards_the_labels_and_its_width_control_keeps_
     recipe = vision._recipe(dataclasses.replace(TINY, n_align=60, align_images=120), 0.001)
     found = {}
     for particles in ("aligned", "width"):
-        model = VisionTransformer(vision._sizes(TINY, ROWS["particles"], 8, 1, 10), rng=0)
+        model = VisionTransformer(model_config(TINY, ROWS["particles"], 8, 1, 10), rng=0)
         before = model.stages[0].blocks[0].attention.feature_map.omega.detach().clone()
         scores = training.align(model, data.train, recipe, seed=0, particles=particles)
         found[particles] = before, model.stages[0].blocks[0].attention.feature_map.omega.detach(), scores
@@ -88,7 +89,7 @@ def test_phase_a_moves_particles_towards_the_labels_and_its_width_control_keeps_
 def test_particles_stay_where_they_are_fixed_and_move_where_they_learn() -> None:
     data, recipe = pictures("digits", max_train=40, max_test=10), vision._recipe(TINY, 0.01)
     for name, moved in (("performer", False), ("performer, learned", True)):
-        model = VisionTransformer(vision._sizes(TINY, ROWS[name], 8, 1, 10), rng=0)
+        model = VisionTransformer(model_config(TINY, ROWS[name], 8, 1, 10), rng=0)
         before = model.stages[0].blocks[0].attention.feature_map.omega.detach().clone()
         training.trained(model, data, recipe, seed=0, particles=ROWS[name].particles)
         assert torch.equal(before, model.stages[0].blocks[0].attention.feature_map.omega.detach()) is not moved
@@ -170,6 +171,6 @@ def test_mnist_is_learned_and_not_from_shuffled_labels() -> None:
     rng = np.random.default_rng(0)
     shuffled = dataclasses.replace(data, train=dataclasses.replace(data.train, labels=rng.permutation(data.train.labels)))
     for part, good in ((data, True), (shuffled, False)):
-        model = VisionTransformer(vision._sizes(config, ROWS["soft++"], 28, 1, 10), rng=0)
+        model = VisionTransformer(model_config(config, ROWS["soft++"], 28, 1, 10), rng=0)
         training.trained(model, part, vision._recipe(config, 0.001), seed=0)
         assert (training.scores(model, data.test)["accuracy"] > 0.8) is good

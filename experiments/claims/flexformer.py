@@ -53,6 +53,7 @@ MOVED = {  # target: (Hedgehog, Flexformer_n), means over the sources
 SOURCES = ("stsb", "qqp")  # of kernels that move, in the preset cpu
 MEASURED = ("cola", "sst2", "mrpc", "stsb", "qqp", "rte")  # in the preset cpu
 TARGETS = ("cola", "sst2", "qqp", "stsb")
+FULL_LENGTH = {"size": "paper"}
 FULL_GLUE = "kernelgas run transfer --preset paper --data FOLDER"
 ZONE = 0.5  # points up to which a gain is none
 SHORTER = "shorter sequences, smaller models, fewer steps: see the preset's reductions"
@@ -111,8 +112,6 @@ def _lra_values() -> Iterator[Claim]:
                 within(target, 2.0), "kernelgas run long_range --preset paper --data FOLDER", "within 2 points", needs=FULL_LENGTH,
             )  # fmt: skip
 
-
-FULL_LENGTH = {"size": "paper"}
 
 # ---- language, GLUE, efficiency ----------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from attention.softmax_free_plots import plot_spectral_norms
 from experiments.plots.methods import plot_methods
 from experiments.plots.panels import panels_of
-from experiments.vision import BOTTLENECK, MAIN, NORMS, SAMPLING
+from experiments.vision_rows import BOTTLENECK, MAIN, NORMS, SAMPLING
 from experiments.vision_tables import drawn, named, norms_of, present, tasks_of
 
 
