@@ -27,6 +27,11 @@ PAPER_LANDMARKS = {
 PAPER_SAMPLING = {"soft": 79.3, "soft, conv landmarks": 79.3, "soft, random landmarks": 79.3, "soft, first landmarks": 79.0}
 LEARNED = ("performer", "performer, learned", "particles, shuffled", "particles, width alone")
 NOTE = "mean ± standard deviation over seeds; differences are paired by seed, in points, with Student's 95 % interval"
+CAPTIONS = {
+    "accuracy.png": "Test accuracy of each row and seed; bars are means.",
+    "landmarks.png": "Left: accuracy against the number of landmarks. Right: how they are made.",
+    "norms.png": "Spectral norm of the attention matrix against the number of random tokens.",
+}
 
 
 def section(ds: xr.Dataset) -> Section:
@@ -36,12 +41,12 @@ def section(ds: xr.Dataset) -> Section:
     verdicts = [line for task in tasks for line in _main_verdicts(ds, task)]
     if tasks:
         last = tasks[-1]
-        for title, rows, paper in (
+        ablations = (
             ("Landmarks", ["soft", *BOTTLENECK], PAPER_LANDMARKS),
             ("How landmarks are made", list(PAPER_SAMPLING), PAPER_SAMPLING),
-        ):
-            found = _ablation(ds, last, f"{title}, {last}", rows, paper)
-            tables += [found] if found else []
+        )
+        found = (_ablation(ds, last, f"{title}, {last}", rows, paper) for title, rows, paper in ablations)
+        tables += [table for table in found if table]
         verdicts += _ablation_verdicts(ds, last)
     if RANDOM in ds["task"].values:
         tables.append(_norm_table(ds))
@@ -50,22 +55,18 @@ def section(ds: xr.Dataset) -> Section:
     if rates:
         tables.append(rates[0])
         verdicts.append(f"best learning rates on their seed: --tuned {shlex.join(rates[1])}.")
+    pictures = {name: caption for name, caption in CAPTIONS.items() if drawn(ds, name)}
+    return Section("Vision", _text(ds), tables, pictures, verdicts)
+
+
+def _text(ds: xr.Dataset) -> str:
     tuned = json.loads(ds.attrs["config"])["tuned"] if "config" in ds.attrs else []
     chosen = f" Learning rates: {', '.join(tuned)}." if tuned else ""
-    text = (
+    return (
         "SOFT's comparison in the same pyramid: the row's attention in stages 1 to 3, softmax with a class token in the last. "
         f"{ds.attrs['finished']} of {ds.attrs['planned']} units ran. Reduced: {REDUCED['cpu']}. Accuracy on these images stands beside the "
         f"paper's on ImageNet; only the order of the rows can be compared.{chosen}"
     )
-    pictures = {name: caption for name, caption in CAPTIONS.items() if drawn(ds, name)}
-    return Section("Vision", text, tables, pictures, verdicts)
-
-
-CAPTIONS = {
-    "accuracy.png": "Test accuracy of each row and seed; bars are means.",
-    "landmarks.png": "Left: accuracy against the number of landmarks. Right: how they are made.",
-    "norms.png": "Spectral norm of the attention matrix against the number of random tokens.",
-}
 
 
 def drawn(ds: xr.Dataset, name: str) -> bool:
