@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from experiments import cli
+from experiments import cli, sections
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess:
@@ -94,6 +94,24 @@ def test_run_writes_a_store_and_its_figures(tmp_path, monkeypatch, capsys):
     (folder,) = (tmp_path / "results" / "gas").iterdir()
     assert {path.name for path in folder.iterdir()} == {"gas.zarr", "gas.png"}
     assert "second moment, 2 dimensions" in capsys.readouterr().out
+
+
+QUICK = "recall"  # the others take up to half a minute
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name == QUICK else [pytest.mark.slow]) for name in cli.EXPERIMENTS])
+def test_a_smoke_preset_needs_no_folder_and_is_told_and_drawn(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KERNELGAS_DATA", raising=False)
+    module = cli.experiment(name)
+    ds = module.run(module.PRESETS["smoke"])
+    assert ds.attrs.get("failed", "{}") == "{}"
+    told = sections.section(name, ds)
+    sections.draw(name, ds, tmp_path)
+    assert told.tables or name == "film"
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn
+    assert set(told.pictures) <= drawn
 
 
 @pytest.mark.parametrize(("option", "message"), [("--n-particle", "--n-particle"), ("--n-particles", "n_particles must be an integer")])

@@ -78,7 +78,7 @@ def test_files_are_cut_to_squares_and_keep_their_labels(tmp_path: Path) -> None:
 
 def test_what_is_missing_or_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNELGAS_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="need a folder: --data"):
+    with pytest.raises(FileNotFoundError, match="data must be a folder with the images"):
         pictures("mnist_subset", max_train=10, max_test=10)
     with pytest.raises(FileNotFoundError, match="planted"):
         pictures("planted", str(tmp_path), max_train=10, max_test=10)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,7 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import cli, gas, launch, sweep, units
+from experiments import cli, gas, launch, sentence_classification, sweep, units
 from tests import planted_experiment as planted
 
 
@@ -38,8 +41,8 @@ def test_a_unit_that_fails_is_tried_again_named_and_left_out(capsys, monkeypatch
     assert calls == ["a", "bad", "bad", "bad"]
     assert json.loads(ds.attrs["failed"]) == {'{"row": "bad", "seed": 0}': "ArithmeticError: planted"}
     assert ds["accuracy"].isnull().values.tolist() == [[False], [True]]
-    assert "failed: ArithmeticError: planted" in capsys.readouterr().err
-    with pytest.raises(RuntimeError, match="no unit of planted_experiment could be measured; the first error: ArithmeticError"):
+    assert "failed: ArithmeticError: planted (planted_experiment.py, line" in capsys.readouterr().err
+    with pytest.raises(sweep.NothingMeasured, match="no unit of planted_experiment could be measured; the first error: ArithmeticError"):
         sweep.run(planted, planted.Config(rows=("bad",)), retries=0)
 
 
@@ -96,6 +99,41 @@ def test_forty_tasks_survive_the_death_of_a_worker_bit_for_bit(tmp_path, importa
 
 
 @pytest.mark.slow
+def test_a_unit_that_ends_every_worker_is_named_and_the_rest_completes(importable):
+    swept = sweep.run(planted, planted.Config(rows=("a", "deadly"), n_seeds=1), workers=2)
+    assert "KilledWorker" in json.loads(swept.attrs["failed"])['{"row": "deadly", "seed": 0}']
+    assert swept["accuracy"].isnull().values.tolist() == [[False], [True]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["run"], ["sweep", "--workers", "2"]])
+def test_ctrl_c_keeps_units_says_so_and_leaves_no_process(tmp_path, command):
+    start = [sys.executable, "-m", "experiments", command[0], "recall", *command[1:], "--preset", "smoke", "--n-seeds", "500"]
+    loud = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True, "preexec_fn": loud}
+    with subprocess.Popen([*start, "--results", str(tmp_path)], cwd=Path(__file__).parent.parent, **pipes) as process:
+        for _ in range(1200):
+            if any(path.read_text().count("\n") > 3 for path in tmp_path.glob("*.jsonl")):
+                break
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "finished units are kept" in said
+    assert "Traceback" not in said
+    ((_, kept),) = units.saved(tmp_path)["recall"]
+    assert kept.attrs["finished"] >= 3
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_a_scheduler_that_does_not_answer_is_named():
+    pytest.importorskip("distributed")
+    with pytest.raises(ValueError, match="scheduler must be the address of a running Dask scheduler, as tcp://host:8786, got 'nonsense'"):
+        sweep.run(planted, planted.Config(), scheduler="nonsense")
+
+
+@pytest.mark.slow
 def test_a_scheduler_started_apart_serves_the_same_sweep(tmp_path, importable):
     file = tmp_path / "scheduler.json"
     dask = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
@@ -130,6 +168,24 @@ def test_a_whole_run_is_kept_by_all_of_its_settings(tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("gas-*.zarr"))) == 2
 
 
+def test_a_whole_run_that_another_process_kept_first_is_not_replaced(tmp_path):
+    run = sweep.WholeRun(gas, gas.Config(), str(tmp_path))
+    for value in (1.0, 2.0):
+        run.keep(xr.Dataset({"value": value}, attrs={"config": "{}"}))
+    assert float(sweep.WholeRun(gas, gas.Config(), str(tmp_path)).dataset()["value"]) == 1.0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("module", [planted, gas])
+def test_results_must_be_a_folder(tmp_path, module, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="results must be a folder, got the file"):
+        sweep.run(module, module.Config(), results=str(tmp_path / "file"))
+    monkeypatch.setattr(sweep.os, "access", lambda *_: False)
+    with pytest.raises(PermissionError, match="results must be a folder that can be written"):
+        sweep.run(module, module.Config(), results=str(tmp_path))
+
+
 # ---- commands ----------------------------------------------------------------------------------------------------------------------------
 
 
@@ -150,6 +206,31 @@ def test_a_failed_unit_makes_the_exit_code_1(tmp_path, monkeypatch, capsys, know
     monkeypatch.chdir(tmp_path)
     assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "bad", "--retries", "0"]) == 1
     assert "2 of 4 units are finished" in capsys.readouterr().out
+
+
+def test_a_run_of_failed_units_alone_is_told_in_a_line(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "bad", "--retries", "0"]) == 1
+    assert "kernelgas: error: no unit of planted_experiment could be measured" in capsys.readouterr().err
+
+
+def test_a_flag_takes_true_and_false():
+    found = launch.combinations(["phrases=true,False", "lr=-1e-3"], sentence_classification.Config())
+    assert list(found.values()) == [["--phrases", "--lr", "-1e-3"], ["--no-phrases", "--lr", "-1e-3"]]
+    with pytest.raises(ValueError, match="--over phrases must be true or false, got '1'"):
+        launch.combinations(["phrases=1"], sentence_classification.Config())
+
+
+@pytest.mark.parametrize("name", ["sentence_classification", "long_range", "language_modelling", "vision", "transfer", "conversion"])
+def test_data_that_are_missing_are_named_before_any_work(name, tmp_path, monkeypatch):
+    module = cli.experiment(name)
+    monkeypatch.delenv("KERNELGAS_DATA", raising=False)
+    for loader in ("_teacher", "load_teacher"):
+        monkeypatch.setattr(module, loader, lambda *_: None, raising=False)
+    module.prepare(module.PRESETS["smoke"])
+    for data in ("", str(tmp_path)):
+        with pytest.raises(FileNotFoundError, match=r"\.gz|\.npz"):
+            module.prepare(dataclasses.replace(module.PRESETS["cpu"], data=data))
 
 
 def test_several_values_of_an_option_are_run_side_by_side(tmp_path, monkeypatch, capsys, known):

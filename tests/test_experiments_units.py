@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,3 +103,27 @@ def test_missing_units_are_nan_and_counted(config):
     assert gathered.attrs["finished"] == 1
     assert int(gathered["accuracy"].isnull().sum()) == 3
     assert json.loads(gathered.attrs["config"])["lam"] == 0.1
+
+
+def test_two_writers_that_begin_a_file_at_once_lose_nothing(tmp_path, config):
+    """Both find no file, so both write the header."""
+    store = units.Store(tmp_path, "planted_experiment", units.settings(planted, config))
+    records = [units.record(unit, planted.measure(config, unit), 1.0) for unit in list(planted.units(config))[:3]]
+    store.append(records[0])
+    first = store.path.read_bytes()
+    store.path.unlink()
+    store.append(records[1])
+    store.path.write_bytes(first + store.path.read_bytes())
+    store.append(records[2])
+    assert list(store.finished()) == [units.key(record.unit) for record in records]
+
+
+@pytest.mark.slow
+def test_processes_that_write_one_file_tear_no_line(tmp_path, config):
+    code = (
+        "import sys; import numpy as np; from experiments import units; store = units.Store(sys.argv[1], 'x', {}); k = sys.argv[2]\n"
+        "for n in range(200): store.append(units.record({'row': k, 'seed': n}, {'a': np.full(3000, n / 7)}, 1.0))"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), k], cwd=Path(__file__).parent.parent) for k in "ab"]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    assert len(units.Store(tmp_path, "x", {}).finished()) == 400
