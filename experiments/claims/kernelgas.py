@@ -71,6 +71,10 @@ def _shape() -> Iterator[Claim]:
     says = "What aligning first adds comes from the labels: permuted labels add less, by 5 points (ring3)"
     rule = _matching("ring3", "align, unfreeze", "shuffled, unfreeze")
     yield _claim("matching: labels, not motion", says, table, "5 points", name, rule, greater(5))
+    says = "The same where the kernel is a sum over its keys that nothing divides: aligned starts do not mind the size of the first logits"
+    undivided = [f"{row}, undivided" for row in (*widths, "shuffled, unfreeze")]
+    rule = _matching("ring3", "align, unfreeze, undivided", *undivided)
+    yield _claim("matching: align first, undivided", says, table, "5 points", name, rule, greater(5))
     says = "Where the Gaussian kernel is right already, aligning first adds nothing (iso)"
     rule = _matching("iso", "align, unfreeze", "end to end")
     yield _claim("matching: nothing to learn", says, table, "within 2 points", name, rule, within(0, 2))
