@@ -217,9 +217,6 @@ def _tried(module: str, config: Any, unit: Unit, retries: int) -> Record | xr.Da
     raise AssertionError  # the last attempt has returned
 
 
-DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # a worker leaves Ctrl-C to the process that ends it
-
-
 # ---- Dask --------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -250,7 +247,7 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
             yield client
         return
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None, preload=[DEAF]) as local,
+        LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as local,
         Client(local) as client,
     ):
         yield client
