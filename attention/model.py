@@ -201,9 +201,7 @@ class Transformer(nn.Module):
             self.head = None if config.tie_embeddings else nn.Linear(config.dim, config.n_classes or cast(int, config.vocab_size))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(
-        self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False, wanted: Tensor | None = None
-    ) -> Any:
+    def forward(self, batch: Batch, *, memory: Memory | None = None, return_memory: bool = False, wanted: Tensor | None = None) -> Any:
         """Logits: (batch, n_classes) of a classifier, (batch, time, vocab_size) of a language model (what comes after each token).
 
         With `return_memory` (logits, Memory); given back as `memory`, the next call's tokens continue the sequences (causal models).
