@@ -18,7 +18,6 @@ import xarray as xr
 from experiments import cli, gas, launch, sentence_classification, sweep, units
 from tests import planted_experiment as planted
 
-
 SLOW_TO_STOP = pytest.mark.xfail(reason="a local cluster may take minutes to stop after Ctrl-C", strict=False)
 
 
