@@ -44,7 +44,8 @@ LEAD = (
 
 QUESTIONS = {
     "undivided": "The same without a divisor: attention is a sum over keys, so training starts from logits 32 times as large, fits noise "
-    "sooner and is stopped sooner. How much does each start mind? Compare with the rows of the same names above.",
+    "sooner and is stopped sooner. How much does each start mind? Compare with the rows of the same names above. "
+    "This part was added when the others had been seen, and tried on other seeds first.",
     "few features": "The same with 8 features: does alignment help more where there is less?",
     "few sequences": "The same with 32 training sequences: does alignment help more where there is less?",
 }
