@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import language_texts as texts
-from experiments import sweep
+from experiments import learning_rates, sweep
 from experiments.language_texts import MADE_UP, SIZES, TASKS
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
@@ -76,7 +76,7 @@ PRESETS = {
     "smoke": Config(
         tasks=(MADE_UP,), rows=("softmax", "linear", "flexformer", "softmaxfeat, align, unfreeze"), n_seeds=2, size="smoke", n_align=5
     ),
-    "cpu": Config(),
+    "cpu": Config(lr=0.01, lrs=learning_rates.LANGUAGE_MODELLING),
     "paper": Config(tasks=("wikitext103",), size="paper", n_align=100),
 }
 REDUCED = {

@@ -83,8 +83,13 @@ def _or_dash(value: float, digits: int) -> str:
 
 def rate_table(rates: dict[str, float]) -> Table:
     """The learning rate of each family and task, and the option that sets them."""
-    option = "--lrs " + " ".join(f"'{key}' {rate:g}" for key, rate in rates.items())
-    return Table("Learning rates", ["task and family", "rate"], [[key, f"{rate:g}"] for key, rate in rates.items()], [option])
+    rows = [[key, f"{rate:g}"] for key, rate in rates.items()]
+    return Table("Learning rates", ["task and family", "rate"], rows, [lrs_option(rates)])
+
+
+def lrs_option(rates: dict[str, float]) -> str:
+    """The option of the command line that sets these learning rates."""
+    return "--lrs " + " ".join(f"'{key}' {rate:g}" for key, rate in rates.items())
 
 
 # ---- comparisons -------------------------------------------------------------------------------------------------------------------------

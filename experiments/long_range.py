@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments import sweep
+from experiments import learning_rates, sweep
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
 from experiments.matching import chosen
@@ -79,7 +79,7 @@ PRESETS = {
         tasks=("listops", "image"), rows=("softmax", "linear", "flexformer", "softmaxfeat, align, unfreeze"), n_seeds=2, size="smoke",
         n_align=5, align_sequences=48,
     ),
-    "cpu": Config(tasks=("listops", "text", "retrieval", "image")),
+    "cpu": Config(tasks=("listops", "text", "retrieval", "image"), lr=0.003, lrs=learning_rates.LONG_RANGE),
     "paper": Config(size="paper", n_align=100, align_sequences=512),
 }  # fmt: skip
 REDUCED = {

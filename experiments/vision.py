@@ -9,7 +9,7 @@ permuted labels, and the lengths of Phase A alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from experiments.units import Scores, Unit
 
 DIMS = ("task", "row", "seed")
-EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data")
+EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data", "rates", "tuning_seed")
 ARRAYS = {"train_loss": ("epoch",), "stage_norm": ("stage",), "tokens": ("length",), "norm": ("length",), "norm_high": ("length",)}
 RANDOM = "random tokens"  # the task of the spectral norms
 PARTS = ("main", "bottleneck", "sampling", "norm", "rates")
@@ -52,7 +52,7 @@ class Config:
     n_warm: int = 1  # of them before Phase A
     batch_size: int = 32  # images of one step
     lr: float = 0.001  # learning rate of AdamW
-    tuned: tuple[str, ...] = ()  # rows with a rate of their own and its value, as "soft=0.003": what part "rates" recommends
+    lrs: dict[str, float] = field(default_factory=dict)  # learning rates by row, as part "rates" found them
     weight_decay: float = 0.05  # of matrices
     clip: float = 1.0  # largest gradient norm
     rates: tuple[float, ...] = (0.0003, 0.001, 0.003)  # learning rates that part "rates" compares
@@ -80,10 +80,9 @@ class Config:
         positive(self.weight_decay, "weight_decay", zero=True)
         for length in self.lengths:
             count(length, "lengths", least=2)
-        for text in self.tuned:
-            row, _, rate = text.partition("=")
-            chosen((row,), TUNED, "rows of tuned")
-            positive(float(rate) if rate.replace(".", "", 1).isdigit() else -1.0, f"the rate in tuned={text!r}")
+        for row, rate in self.lrs.items():
+            chosen((row,), TUNED, "rows of lrs")
+            positive(rate, "lrs")
         if not self.lengths or not self.rates:
             raise ValueError(f"lengths and rates must not be empty, got {self.lengths!r} and {self.rates!r}")
 
@@ -95,7 +94,7 @@ PRESETS = {
         landmarks=2, n_features=8, n_epochs=2, rates=(0.003,),
         lr=0.003, n_align=5, align_images=64, lengths=(16, 64), n_landmarks=8,
     ),
-    "cpu": Config(),
+    "cpu": Config(lr=0.003, lrs={"soft": 0.001}),  # as part "rates" found them
     "paper": Config(
         tasks=("imagenet",), max_train=1_281_167, max_test=50_000, size="tiny", landmarks=7, n_features=64, drop_path=0.1, n_epochs=300,
         n_warm=10, batch_size=1024, align_images=2048, rates=(0.0005, 0.001, 0.002), device="cuda",
@@ -138,9 +137,8 @@ def measure(config: Config, unit: Unit) -> Scores:
 
 
 def rate_of(config: Config, row: str) -> float:
-    """A row's learning rate: its own in `tuned`, else that of the row it belongs to ("soft" of "soft, conv landmarks"), else `lr`."""
-    own = {name: float(rate) for name, _, rate in (text.partition("=") for text in config.tuned)}
-    return own.get(row, own.get(row.partition(",")[0], config.lr))
+    """A row's learning rate: its own in `lrs`, else that of the row it belongs to ("soft" of "soft, conv landmarks"), else `lr`."""
+    return config.lrs.get(row, config.lrs.get(row.partition(",")[0], config.lr))
 
 
 def _trained(config: Config, task: str, name: str, seed: int, lr: float) -> Scores:

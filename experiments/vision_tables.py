@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import xarray as xr
 
+from experiments.linear_tables import lrs_option
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, signed, spread, verdict
 from experiments.vision import RANDOM, REDUCED, rated
@@ -54,14 +54,14 @@ def section(ds: xr.Dataset) -> Section:
     rates = _rates(ds)
     if rates:
         tables.append(rates[0])
-        verdicts.append(f"best learning rates on their seed: --tuned {shlex.join(rates[1])}.")
+        verdicts.append(f"best learning rates on their seed: {lrs_option(rates[1])}.")
     pictures = {name: caption for name, caption in CAPTIONS.items() if drawn(ds, name)}
     return Section("Vision", _text(ds), tables, pictures, verdicts)
 
 
 def _text(ds: xr.Dataset) -> str:
-    tuned = json.loads(ds.attrs["config"])["tuned"] if "config" in ds.attrs else []
-    chosen = f" Learning rates: {', '.join(tuned)}." if tuned else ""
+    lrs = json.loads(ds.attrs["config"])["lrs"] if "config" in ds.attrs else {}
+    chosen = f" Learning rates: {', '.join(f'{row} {rate:g}' for row, rate in lrs.items())}." if lrs else ""
     return (
         "SOFT's comparison in the same pyramid: the row's attention in stages 1 to 3, softmax with a class token in the last. "
         f"{ds.attrs['finished']} of {ds.attrs['planned']} units ran. Reduced: {REDUCED['cpu']}. Accuracy on these images stands beside the "
@@ -232,8 +232,8 @@ def _norm_verdicts(ds: xr.Dataset) -> list[str]:
 # ---- learning rates ----------------------------------------------------------------------------------------------------------------------
 
 
-def _rates(ds: xr.Dataset) -> tuple[Table, list[str]] | None:
-    """Validation loss of each row at each rate, and the option `tuned` that follows; None where the part did not run."""
+def _rates(ds: xr.Dataset) -> tuple[Table, dict[str, float]] | None:
+    """Validation loss of each row at each rate, and the best rates; None where the part did not run."""
     losses: dict[str, dict[float, float]] = {}
     for row in TUNED:
         for text in (str(name) for name in ds["row"].values):
@@ -250,7 +250,7 @@ def _rates(ds: xr.Dataset) -> tuple[Table, list[str]] | None:
     edge = [row for row, rate in best.items() if rate in (rates[0], rates[-1])]
     notes = [f"at the end of the rates that were tried, so perhaps not the best there is: {', '.join(edge)}"] if edge else []
     table = Table("Validation loss at each learning rate", ["attention", *(f"{rate:g}" for rate in rates)], rows, notes)
-    return table, [f"{row}={rate:g}" for row, rate in best.items()]
+    return table, best
 
 
 def _loss(value: float) -> str:

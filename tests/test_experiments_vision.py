@@ -104,9 +104,9 @@ def test_norms_of_random_tokens_meet_the_same_tokens_in_every_row() -> None:
 
 def test_rates_are_recommended_and_used_by_the_rows_that_belong_together() -> None:
     text = str(section(_planted({})))
-    assert "soft=0.003" in text
+    assert "'soft' 0.003" in text
     assert "perhaps not the best there is: softmax, linformer" in text
-    config = dataclasses.replace(PRESETS["cpu"], tuned=("soft=0.003", "particles=0.0003"))
+    config = dataclasses.replace(PRESETS["cpu"], lrs={"soft": 0.003, "particles": 0.0003})
     rates = [vision.rate_of(config, row) for row in ("soft", "soft, conv landmarks", "particles, shuffled", "softmax")]
     assert rates == [0.003, 0.003, 0.0003, 0.001]
 
@@ -137,8 +137,8 @@ def test_missing_units_stay_missing_in_section_and_figures() -> None:
         ({"parts": ("all",)}, "parts must be some of"),
         ({"rows": ("reformer",)}, "rows must be some of"),
         ({"size": "giant"}, "size must be one of"),
-        ({"tuned": ("soft=fast",)}, "the rate in tuned='soft=fast'"),
-        ({"tuned": ("reformer=0.1",)}, "rows of tuned must be some of"),
+        ({"lrs": {"soft": -0.1}}, "lrs must be"),
+        ({"lrs": {"reformer": 0.1}}, "rows of lrs must be some of"),
         ({"n_epochs": 1}, "n_epochs must be an integer of at least 2"),
         ({"rates": (0.1, -1.0)}, "rates must be"),
         ({"lengths": ()}, "lengths and rates must not be empty"),

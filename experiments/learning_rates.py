@@ -1,0 +1,33 @@
+"""Learning rates of the reference tables: what part `rates` of each experiment found, on seeds that are in no table.
+
+Where the best was the first or last of 0.001, 0.003 and 0.01, 0.0003 or 0.03 was tried too. Rows that are not named have the preset's `lr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+def by_family(found: Mapping[str, Mapping[float, tuple[str, ...]]]) -> dict[str, float]:
+    """{TASK/FAMILY: rate} of {task: {rate: families}}."""
+    return {f"{task}/{family}": rate for task, rates in found.items() for rate, families in rates.items() for family in families}
+
+
+LONG_RANGE = by_family(
+    {
+        "listops": {0.001: ("rfa", "flexformer, literal", "flexformer-nonstationary, literal")},
+        "text": {
+            0.01: ("softmax", "polaformer", "softmaxfeat"),
+            0.001: ("rfa", "cosformer", "soft", "flexformer-nonstationary"),
+            0.0003: ("flexformer", "flexformer, literal"),
+        },
+        "retrieval": {0.01: ("rfa",), 0.001: ("flexformer, literal",)},
+        "image": {0.01: ("rfa", "cosformer", "hedgehog", "polaformer", "flexformer", "flexformer-nonstationary")},
+    }
+)
+LANGUAGE_MODELLING = by_family(
+    {
+        "shakespeare": {0.003: ("flexformer, literal", "flexformer-nonstationary, literal", "softmaxfeat")},
+        "wikitext2": {0.003: ("rfa", "flexformer, literal", "flexformer-nonstationary, literal")},
+    }
+)
