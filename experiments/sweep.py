@@ -10,11 +10,12 @@ import importlib
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -93,8 +94,9 @@ def over(
         outcomes = _on_cluster(module.__name__, configs, todo, workers, scheduler, retries)
     else:
         outcomes = ((task, _tried(module.__name__, configs[task[0]], task[1], retries)) for task in todo)
-    for (label, unit), outcome in tqdm(outcomes, short_name(module), len(todo), disable=not progress or not todo):
-        runs[label].take(unit, outcome)
+    with closing(outcomes):
+        for (label, unit), outcome in tqdm(outcomes, short_name(module), len(todo), disable=not progress or not todo):
+            runs[label].take(unit, outcome)
     failed = [error for run in runs.values() for error in run.failed.values()]
     if failed and not any(run.finished for run in runs.values()):
         raise NothingMeasured(f"no unit of {short_name(module)} could be measured; the first error: {failed[0]}")
@@ -124,6 +126,7 @@ class Run:
 
     @property
     def todo(self) -> list[Unit]:
+        """Planned units that are not finished."""
         return [unit for unit in self.planned if key(unit) not in self.finished]
 
     def seconds(self, unit: Unit) -> float:
@@ -145,6 +148,7 @@ class Run:
             self.keep(outcome)
 
     def dataset(self) -> xr.Dataset:
+        """All planned units, NaN where one is not finished."""
         records = [self.finished[key(unit)] for unit in self.planned if key(unit) in self.finished]
         gathered = gather(self.module, records, self.planned, settings(self.module, self.config))
         return gathered.assign_attrs(config=json.dumps(asdict(self.config)), failed=json.dumps(self.failed))
@@ -161,6 +165,7 @@ class WholeRun(Run):
         self.failed = dict[str, str]()
 
     def seconds(self, unit: Unit) -> float:
+        """Processor time of the run."""
         return self.finished[key(unit)].attrs["cpu_seconds"]
 
     def keep(self, outcome: xr.Dataset) -> None:
@@ -176,6 +181,7 @@ class WholeRun(Run):
                 shutil.rmtree(part)  # another process was first
 
     def dataset(self) -> xr.Dataset:
+        """What the run gave; nothing if it is not finished."""
         return self.finished.get(key({}), xr.Dataset()).assign_attrs(failed=json.dumps(self.failed))
 
 
@@ -250,7 +256,19 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
         LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as local,
         Client(local) as client,
     ):
+        client.register_plugin(_deaf_to_ctrl_c())
         yield client
+
+
+def _deaf_to_ctrl_c() -> Any:
+    """Leaves Ctrl-C, which a terminal sends to all processes, to the one that can end the cluster: a worker that heard it would be replaced."""
+    from distributed import WorkerPlugin
+
+    class Deaf(WorkerPlugin):
+        def setup(self, worker: Any) -> None:  # in the worker's main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    return Deaf()
 
 
 def _connected(client: Any, scheduler: str) -> Any:

@@ -18,8 +18,6 @@ import xarray as xr
 from experiments import cli, gas, launch, sentence_classification, sweep, units
 from tests import planted_experiment as planted
 
-SLOW_TO_STOP = pytest.mark.xfail(reason="a local cluster may take minutes to stop after Ctrl-C", strict=False)
-
 
 @pytest.fixture
 def importable(monkeypatch):
@@ -108,7 +106,7 @@ def test_a_unit_that_ends_every_worker_is_named_and_the_rest_completes(importabl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["run"], pytest.param(["sweep", "--workers", "2"], marks=SLOW_TO_STOP)])
+@pytest.mark.parametrize("command", [["run"], ["sweep", "--workers", "2"]])
 def test_ctrl_c_keeps_units_says_so_and_leaves_no_process(tmp_path, command):
     start = [sys.executable, "-m", "experiments", command[0], "recall", *command[1:], "--preset", "smoke", "--n-seeds", "500"]
     loud = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
@@ -122,11 +120,21 @@ def test_ctrl_c_keeps_units_says_so_and_leaves_no_process(tmp_path, command):
         said = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "finished units are kept" in said
-    assert "Traceback" not in said or command[0] == "sweep"  # workers are interrupted too and say so
+    assert "Traceback" not in said
     ((_, kept),) = units.saved(tmp_path)["recall"]
     assert kept.attrs["finished"] >= 3
-    with pytest.raises(ProcessLookupError):
-        os.killpg(process.pid, 0)
+    assert _ends(process.pid, seconds=20)
+
+
+def _ends(group, seconds):
+    """Whether all processes of a group end in time."""
+    for _ in range(10 * seconds):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_a_scheduler_that_does_not_answer_is_named():
