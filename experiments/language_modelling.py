@@ -76,13 +76,14 @@ PRESETS = {
     "smoke": Config(
         tasks=(MADE_UP,), rows=("softmax", "linear", "flexformer", "softmaxfeat, align, unfreeze"), n_seeds=2, size="smoke", n_align=5
     ),
-    "cpu": Config(lr=0.01, lrs=learning_rates.LANGUAGE_MODELLING),
+    "cpu": Config(lr=0.003, lrs=learning_rates.LANGUAGE_MODELLING),
     "paper": Config(tasks=("wikitext103",), size="paper", n_align=100),
 }
 REDUCED = {
     "smoke": "a tiny model on 2,000 characters of made-up text",
     "cpu": "characters of Shakespeare and pieces of words of WikiText-2's held-out text in place of the words of WikiText-103; 250,000 and "
-    "200,000 training tokens twice in place of 6.6 billion; blocks of 128 tokens of 512, 2 layers of 6, width 64 of 512, one band of words",
+    "200,000 training tokens twice in place of 6.6 billion; blocks of 128 tokens of 512, 2 layers of 6, width 64 of 512, one band of "
+    "words; rotary positions",
 }
 
 

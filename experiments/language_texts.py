@@ -47,9 +47,12 @@ class Size:
     vocab_size: int = 100  # about: of the estimate
     evaluated: int = 64  # blocks of a batch without gradients
     cutoffs: tuple[int, ...] | None = None  # of an adaptive vocabulary
+    positions: str = "learned"
 
 
-_SMALL: dict[str, Any] = {"block": 128, "batch_size": 16, "dim": 64, "heads": 2, "layers": 2, "ff": 128, "n_features": 64, "dropout": 0.0}
+_SMALL: dict[str, Any] = {  # with learned positions or batches of 16 so short a training ends at the entropy of pairs of characters
+    "block": 128, "batch_size": 4, "dim": 64, "heads": 2, "layers": 2, "ff": 128, "n_features": 64, "dropout": 0.0, "positions": "rotary",
+}  # fmt: skip
 _TINY: dict[str, Any] = {"block": 16, "batch_size": 8, "dim": 16, "heads": 2, "layers": 1, "ff": 16, "n_features": 16, "dropout": 0.0}
 _PAPER: dict[str, Any] = {
     "evaluated": 1, "warmup": 0.04, "clip": 0.1, "lr": 5e-4, "cutoffs": (20_000, 60_000), "vocab_size": 267_735, "n_epochs": 64,
@@ -137,7 +140,7 @@ def cost(of: Size, row: Row) -> float:
 
 def _sizes(of: Size, vocab_size: int) -> dict[str, Any]:
     """What `linear_rows.built` wants beside the row."""
-    given = {name: getattr(of, name) for name in ("dim", "heads", "layers", "ff", "n_features", "dropout", "cutoffs")}
+    given = {name: getattr(of, name) for name in ("dim", "heads", "layers", "ff", "n_features", "dropout", "cutoffs", "positions")}
     return given | {"vocab_size": vocab_size, "max_length": of.block + 1, "causal": True, "tie_embeddings": True}
 
 

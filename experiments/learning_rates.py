@@ -25,9 +25,4 @@ LONG_RANGE = by_family(
         "image": {0.01: ("rfa", "cosformer", "hedgehog", "polaformer", "flexformer", "flexformer-nonstationary")},
     }
 )
-LANGUAGE_MODELLING = by_family(
-    {
-        "shakespeare": {0.003: ("flexformer, literal", "flexformer-nonstationary, literal", "softmaxfeat")},
-        "wikitext2": {0.003: ("rfa", "flexformer, literal", "flexformer-nonstationary, literal")},
-    }
-)
+LANGUAGE_MODELLING = by_family({})

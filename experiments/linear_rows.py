@@ -13,6 +13,8 @@
 | softmaxfeat, x             | softmax over particles: fixed; learned end to end, also from a narrow start; align: Phase A, then frozen; |
 |                            | align, unfreeze: then trained; shuffled, unfreeze: the same with permuted labels                |
 | flexformer, x              | the same of its frequencies                                                                     |
+| exponential                | learned positive features, queries and keys apart, with a learned bias of keys                  |
+| ..., window                | keys less than 16 tokens away have softmax's weights, the others the kernel's                   |
 
 A state holds `n_features` x head_dim numbers in all rows but linear and cosformer (1 and 2 features for each dimension of a head, as in
 their papers) and polaformer (2); softmax keeps every key and value.
@@ -31,13 +33,15 @@ if TYPE_CHECKING:
 
 class Row(NamedTuple):
     """What is different in a row: the attention, what happens to its particles (a name of `training.PARTICLES`), the first particles' width
-    in units of the map's draw, the normaliser, and whether queries and keys have unit norm (None: where the map is signed)."""
+    in units of the map's draw, the normaliser, whether queries and keys have unit norm (None: where the map is signed), and how near keys
+    are that have softmax's weights."""
 
     attention: str
     particles: str = "fixed"
     width: float = 1.0
     normalise: str | None = "default"
     unit_norm: bool | None = None
+    window: int | None = None
 
     @property
     def family(self) -> str:
@@ -68,11 +72,16 @@ ROWS = {
     "softmaxfeat, align": Row("softmaxfeat", "align"),
     "softmaxfeat, align, unfreeze": Row("softmaxfeat", "align, unfreeze"),
     "softmaxfeat, shuffled, unfreeze": Row("softmaxfeat", "shuffled, unfreeze"),
+    "exponential": Row("exponential", "learned"),
+    "linear, window": Row("linear", window=16),
+    "hedgehog, window": Row("hedgehog", "learned", window=16),
+    "softmaxfeat, learned, window": Row("softmaxfeat", "learned", window=16),
+    "exponential, window": Row("exponential", "learned", window=16),
 }
 FAMILIES = {row.family: name for name, row in reversed(ROWS.items())}  # family: its first row
 PER_DIM = {"linear": 1, "cosformer": 2, "polaformer": 2}  # features for each dimension of a head
 LINEAR = ("linear", "performer", "rfa", "cosformer", "hedgehog", "polaformer")  # the linear baselines of the paper's tables
-OURS = tuple(name for name in ROWS if name.startswith(("flexformer", "softmaxfeat")))
+OURS = tuple(name for name in ROWS if name.startswith(("flexformer", "softmaxfeat", "exponential")) and "window" not in name)
 
 
 def model_config(row: Row, *, n_features: int, max_length: int, **sizes: Any) -> ModelConfig:
@@ -83,7 +92,7 @@ def model_config(row: Row, *, n_features: int, max_length: int, **sizes: Any) ->
     if row.attention != "softmax":
         options["n_features"] = PER_DIM[row.attention] * (sizes["dim"] // sizes["heads"]) if row.attention in PER_DIM else n_features
     if row.attention not in ("softmax", "soft"):
-        options |= {"normalise": row.normalise, "unit_norm": row.unit_norm}
+        options |= {"normalise": row.normalise, "unit_norm": row.unit_norm, "window": row.window}
     if row.attention == "cosformer":
         options["feature_options"] = {"horizon": max_length}
     return ModelConfig(attention=row.attention, max_length=max_length, **options, **sizes)
@@ -114,6 +123,11 @@ PAIRS = (
     ("softmaxfeat, align, unfreeze", "softmaxfeat, learned"),
     ("softmaxfeat, align, unfreeze", "softmaxfeat, shuffled, unfreeze"),
     ("softmaxfeat, align, unfreeze", "softmaxfeat, narrow start"),
+    ("softmaxfeat, learned, window", "softmaxfeat, learned"),
+    ("softmaxfeat, learned, window", "softmax"),
+    ("softmaxfeat, learned, window", "linear, window"),
+    ("softmaxfeat, learned, window", "hedgehog, window"),
+    ("exponential, window", "softmax"),
 )
 
 

@@ -261,7 +261,7 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
 
 
 def _deaf_to_ctrl_c() -> Any:
-    """Leaves Ctrl-C, which a terminal sends to all processes, to the one that can end the cluster: a worker that heard it would be replaced."""
+    """Leaves Ctrl-C, which a terminal sends to all processes, to the one that ends the cluster: workers that heard it were replaced."""
     from distributed import WorkerPlugin
 
     class Deaf(WorkerPlugin):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments.matching import chosen
-from experiments.vision_rows import BOTTLENECK, MAIN, NORMS, ROWS, SAMPLING, SIZES, TUNED, model_config
+from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, ROWS, SAMPLING, SIZES, TUNED, model_config
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ DIMS = ("task", "row", "seed")
 EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data", "rates", "tuning_seed")
 ARRAYS = {"train_loss": ("epoch",), "stage_norm": ("stage",), "tokens": ("length",), "norm": ("length",), "norm_high": ("length",)}
 RANDOM = "random tokens"  # the task of the spectral norms
-PARTS = ("main", "bottleneck", "sampling", "norm", "rates")
+PARTS = ("main", "bottleneck", "sampling", "spread", "norm", "rates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Config:
     """What is measured."""
 
     tasks: tuple[str, ...] = ("mnist_subset", "cifar10_grey_subset")  # data sets; the last one is that of ablations and learning rates
-    parts: tuple[str, ...] = PARTS  # main, bottleneck, sampling, norm, rates (each row's learning rates, on seed tuning_seed)
+    parts: tuple[str, ...] = PARTS[:-1]  # main, bottleneck, sampling, spread, norm; rates: each row's, on seed tuning_seed
     rows: tuple[str, ...] = tuple(MAIN)  # of parts main and rates
     n_seeds: int = 3  # seeds of each row
     seed: int = 0  # the first of them
@@ -112,7 +112,8 @@ def units(config: Config) -> Iterator[Unit]:
     """Every row on every task and seed, each once, though two parts may want it."""
     seeds, wanted = range(config.seed, config.seed + config.n_seeds), dict[tuple[str, str, int], None]()
     last, where = config.tasks[-1:], {"main": config.tasks}
-    for part, rows in (("main", config.rows), ("bottleneck", {"soft": None, **BOTTLENECK}), ("sampling", {"soft": None, **SAMPLING})):
+    compared = {"main": config.rows, "bottleneck": ("soft", *BOTTLENECK), "sampling": ("soft", *SAMPLING), "spread": NARROW}
+    for part, rows in compared.items():
         if part in config.parts:
             wanted |= dict.fromkeys((task, row, seed) for task in where.get(part, last) for row in rows for seed in seeds)
     if "norm" in config.parts:

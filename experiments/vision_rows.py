@@ -17,6 +17,7 @@ class Row(NamedTuple):
     side: int = 0  # landmarks along a side
     normalise: bool = False  # SOFT++
     particles: str = "fixed"
+    spread: float = 0.0  # of the first weights; 0: the pyramid's
 
 
 MAIN = {
@@ -36,7 +37,11 @@ MAIN = {
 TUNED = tuple(name for name in MAIN if name not in ("particles, shuffled", "particles, width alone"))
 BOTTLENECK = {f"soft, {side}x{side} landmarks": Row("softmax-free", side=side) for side in (2, 3, 8)}
 SAMPLING = {f"soft, {name} landmarks": Row("softmax-free", landmarks=name) for name in ("conv", "random", "first")}
-ROWS = MAIN | BOTTLENECK | SAMPLING
+NARROW = {  # the released spread
+    f"{name}, spread 0.02": MAIN[name]._replace(spread=0.02)
+    for name in ("softmax", "performer", "nystromformer", "soft", "soft++", "particles", "flexformer")
+}
+ROWS = MAIN | BOTTLENECK | SAMPLING | NARROW
 NORMS = {"softmax": "softmax", "soft": "plain", "soft++": "SOFT++", "soft over tokens": "over tokens"}  # as `softmax_free_plots` has them
 SIZES: dict[str, dict[str, Any]] = {
     "small": {"stem": (2,), "dims": (16, 32, 48, 64), "heads": (1, 1, 2, 2), "depths": (1, 1, 1, 1), "conv": (5, 3, 3, 0), "ff_ratio": 2,
@@ -52,10 +57,10 @@ def model_config(config: Config, row: Row, side: int, channels: int, n_classes: 
     """The pyramid of a row for images of `side` pixels: equally many landmarks along a side in all three stages, as far as they go."""
     from attention.vision import VisionConfig
 
-    kind = (row.attention,) * 3 + ("softmax",)
+    kind, sizes = (row.attention,) * 3 + ("softmax",), SIZES[config.size] | ({"spread": row.spread} if row.spread else {})
     first = VisionConfig(
         n_classes=n_classes, image_size=side, channels=channels, attention=kind, landmarks=row.landmarks, normalise=row.normalise,
-        n_features=config.n_features, drop_path=config.drop_path, **SIZES[config.size],
+        n_features=config.n_features, drop_path=config.drop_path, **sizes,
     )  # fmt: skip
     wanted = row.side or config.landmarks
     strides = tuple(next(s for s in range(1, grid + 1) if -(-grid // s) <= wanted) for grid in first.sides)

@@ -13,7 +13,7 @@ from experiments.linear_tables import lrs_option
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, signed, spread, verdict
 from experiments.vision import RANDOM, REDUCED, rated
-from experiments.vision_rows import BOTTLENECK, MAIN, NORMS, SAMPLING, TUNED
+from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, SAMPLING, TUNED
 
 PAPER = {  # SOFT, ImageNet-1k, Tiny: top-1 [%]
     "softmax": 79.1, "linformer": 78.2, "performer": 76.1, "nystromformer": 78.6, "soft": 79.3, "soft++": 79.4,
@@ -46,7 +46,7 @@ def section(ds: xr.Dataset) -> Section:
             ("How landmarks are made", list(PAPER_SAMPLING), PAPER_SAMPLING),
         )
         found = (_ablation(ds, last, f"{title}, {last}", rows, paper) for title, rows, paper in ablations)
-        tables += [table for table in found if table]
+        tables += [table for table in (*found, _spread_table(ds, last)) if table]
         verdicts += _ablation_verdicts(ds, last)
     if RANDOM in ds["task"].values:
         tables.append(_norm_table(ds))
@@ -176,6 +176,18 @@ def _ablation(ds: xr.Dataset, task: str, title: str, rows: Sequence[str], paper:
         lines.append([named(row), *cells, spread(part["train_seconds"], digits=0), str(paper.get(row, "-"))])
     header = ["landmarks", "accuracy [%]", "log loss", "against the default", "train s", "paper [%]"]
     return Table(title, header, lines, [NOTE, "paper: top-1 on ImageNet-1k, Tiny, with its number of landmarks where that is the question"])
+
+
+def _spread_table(ds: xr.Dataset, task: str) -> Table | None:
+    """What the spread of the first weights does to each row."""
+    found = present(ds, task, NARROW)
+    rows = [(name, ds.sel(task=task, row=name), ds.sel(task=task, row=name.partition(",")[0])) for name in found]
+    lines = [
+        [name.partition(",")[0], *(spread(part["accuracy"], 100) for part in (wide, narrow)), _gain(ds, task, name, name.partition(",")[0])]
+        for name, narrow, wide in rows
+    ]
+    header = ["attention", "accuracy [%], spread 0.05", "0.02", "of the second"]
+    return Table(f"Spread of the first weights, {task}", header, lines, [NOTE]) if lines else None
 
 
 def named(row: str) -> str:
