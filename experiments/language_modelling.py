@@ -51,7 +51,7 @@ class Config:
     seed: int = 0  # the first seed
     data: str = ""  # folder with the texts; by default the one that KERNELGAS_DATA names
     checkpoints: str = ""  # folder for the state of unfinished units; "": none
-    size: str = "cpu"  # of models and texts: smoke, cpu or paper
+    size: str = "cpu"  # of models and texts: smoke, cpu, paper or "cpu, learned positions" (instead of rotary ones)
     n_train: int | None = None  # training tokens at most; None: the size's
     n_epochs: int | None = None  # passes over them; None: the size's
     n_warm: int = 1  # passes before Phase A

@@ -8,7 +8,7 @@ vocabulary end at 20,000 and 60,000 words, as in Baevski and Auli.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,14 +58,16 @@ _PAPER: dict[str, Any] = {
     "evaluated": 1, "warmup": 0.04, "clip": 0.1, "lr": 5e-4, "cutoffs": (20_000, 60_000), "vocab_size": 267_735, "n_epochs": 64,
 }  # fmt: skip
 _CHARACTERS: dict[str, Any] = {"tokeniser": "characters"}
+_REFERENCE = {
+    "shakespeare": Size(_CHARACTERS, n_train=250_000, n_validation=20_000, n_test=50_000, vocab_size=70, **_SMALL),
+    "wikitext2": Size(
+        {"tokeniser": "wordpiece", "vocab_size": 1000}, n_train=200_000, n_validation=20_000, n_test=50_000, vocab_size=1000, **_SMALL
+    ),
+}
 SIZES: dict[str, dict[str, Size]] = {
     "smoke": {MADE_UP: Size(_CHARACTERS, n_train=2000, n_validation=300, n_test=500, vocab_size=30, **_TINY)},
-    "cpu": {
-        "shakespeare": Size(_CHARACTERS, n_train=250_000, n_validation=20_000, n_test=50_000, vocab_size=70, **_SMALL),
-        "wikitext2": Size(
-            {"tokeniser": "wordpiece", "vocab_size": 1000}, n_train=200_000, n_validation=20_000, n_test=50_000, vocab_size=1000, **_SMALL
-        ),
-    },
+    "cpu": _REFERENCE,
+    "cpu, learned positions": {task: replace(size, positions="learned") for task, size in _REFERENCE.items()},
     "paper": {
         "wikitext103": Size({"tokeniser": "words"}, 512, 128, 512, 8, 6, 2048, 128, 0.1, **_PAPER),
         "wikitext103, big": Size({"tokeniser": "words"}, 512, 128, 1024, 16, 16, 4096, 128, 0.2, **_PAPER),
