@@ -9,7 +9,7 @@ import xarray as xr
 from experiments import linear_tables
 from experiments.claims.flexformer import PERPLEXITY
 from experiments.language_modelling import REDUCED
-from experiments.linear_tables import Gain, compared, drawn_differences, drawn_rows, main_rows
+from experiments.linear_tables import Gain, drawn_differences, drawn_rows, main_rows
 from experiments.report import Section, Table, spread
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def figures(ds: xr.Dataset) -> dict[str, Figure]:
         return {}
     tasks = [str(task) for task in table["task"].values]
     drawn = drawn_rows(table, tasks, 2.2 + 4.2 * len(tasks), _bits)
-    return dict(zip(CAPTIONS, (drawn, drawn_differences(compared(table, GAIN), GAIN, {}))))
+    return dict(zip(CAPTIONS, (drawn, *drawn_differences(table, GAIN, {}))))
 
 
 def _bits(one: xr.Dataset, ax: Axes) -> None:

@@ -138,12 +138,16 @@ def best(ds: xr.Dataset, names: Sequence[str], score: str) -> str | None:
     return max(known, key=known.__getitem__) if known else None
 
 
-def pairs_of(ds: xr.Dataset, score: str) -> list[tuple[str, str]]:
-    """The pairs that are compared on one task: our best row against softmax and the best linear baseline, then `PAIRS` as far as they ran.
+def leading_pairs(ds: xr.Dataset, score: str) -> list[tuple[str, str]]:
+    """Our best row on one task against softmax and the best linear baseline, those that ran.
 
     The best ones have the largest validation `score`, which no test saw.
     """
-    ours, rival = best(ds, OURS, score), best(ds, LINEAR, score)
+    ours, rivals = best(ds, OURS, score), (best(ds, names, score) for names in (("softmax",), LINEAR))
+    return [(ours, rival) for rival in rivals if ours is not None and rival is not None]
+
+
+def pairs_of(ds: xr.Dataset, score: str) -> list[tuple[str, str]]:
+    """The pairs that are compared on one task: the leading ones, then `PAIRS` as far as they ran."""
     ran = {str(name) for name in ds["row"].values if bool(ds[score].sel(row=name).notnull().any())}
-    leading = [] if ours is None or rival is None else [(ours, "softmax"), (ours, rival)]
-    return [pair for pair in dict.fromkeys([*leading, *PAIRS]) if ran.issuperset(pair)]
+    return [pair for pair in dict.fromkeys([*leading_pairs(ds, score), *PAIRS]) if ran.issuperset(pair)]

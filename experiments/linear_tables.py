@@ -11,7 +11,7 @@ import xarray as xr
 
 from experiments.comparisons import compare_rows, holm
 from experiments.linear_plan import best_rates
-from experiments.linear_rows import ROWS, pairs_of
+from experiments.linear_rows import ROWS, leading_pairs, pairs_of
 from experiments.metrics import Estimate
 from experiments.report import Section, Table, verdict
 
@@ -48,20 +48,22 @@ def section(
 ) -> Section:
     """An experiment's `own` tables of what was measured, what the comparisons say, the learning rates, and how many units ran."""
     rates, table = best_rates(_more_is_better(ds, gain), "validation_last"), main_rows(ds)
-    tables, verdicts = [rate_table(rates)] if rates else [], []
+    tables, verdicts, n_pictures = [rate_table(rates)] if rates else [], [], 0
     if table.sizes["row"]:
         found = compared(table, gain)
-        tables = [*own(table), differences(found, gain), *tables]
-        verdicts = [said(found, k, gain) for k in range(found.sizes["pair"]) if bool(found["leading"][k])]
+        tables, n_pictures = [*own(table), *([] if found is None else [differences(found, gain)]), *tables], 1 if found is None else 2
+        verdicts = [] if found is None else [said(found, k, gain) for k in np.flatnonzero(found["leading"])]
     size = json.loads(ds.attrs["config"])["size"]
     note = f"{ds.attrs['finished']} of {ds.attrs['planned']} units ran. Reduced: {reduced.get(size, 'nothing')}."
-    return Section(title, f"{text}\n\n{note}", tables, dict(captions) if table.sizes["row"] else {}, verdicts)
+    return Section(title, f"{text}\n\n{note}", tables, dict(list(captions.items())[:n_pictures]), verdicts)
 
 
 def main_rows(ds: xr.Dataset) -> xr.Dataset:
-    """The Dataset of the table alone, without the rows that compare learning rates."""
-    rows = [name for name in ROWS if name in ds["row"].values]
-    return ds.sel(row=rows).dropna("seed", how="all", subset=["accuracy"])
+    """The Dataset of the table alone: without the rows that compare learning rates, and without what did not run at all."""
+    table = ds.sel(row=[name for name in ROWS if name in ds["row"].values])
+    for dim in ("task", "row", "seed"):
+        table = table.dropna(dim, how="all", subset=["accuracy"])
+    return table
 
 
 def details(ds: xr.Dataset, columns: Columns, title: str, note: str) -> Table:
@@ -95,18 +97,26 @@ def lrs_option(rates: dict[str, float]) -> str:
 # ---- comparisons -------------------------------------------------------------------------------------------------------------------------
 
 
-def compared(ds: xr.Dataset, gain: Gain) -> xr.Dataset:
+def compared(ds: xr.Dataset, gain: Gain) -> xr.Dataset | None:
     """What the first row of each pair of each task gains over the second, "TASK: first - second", positive where the first is better.
+
+    None where no two rows to be compared ran with a common seed.
 
     leading: our best row against softmax and the best linear baseline; p is corrected among the leading pairs, and among the others.
     """
     parts = []
     for task in (str(task) for task in ds["task"].values):
         one = ds.sel(task=task)
-        pairs = pairs_of(_more_is_better(one, gain), "validation_last")
+        ranked = _more_is_better(one, gain)
+        pairs, leading = pairs_of(ranked, "validation_last"), leading_pairs(ranked, "validation_last")
+        if not pairs:
+            continue
         found = compare_rows(gain.sign * one[[gain.variable]], pairs, variable=gain.variable, correction="none")
         names = {"pair": [f"{task}: {first} - {second}" for first, second in pairs]}
-        parts.append(found.assign_coords(names).assign(leading=("pair", [k < 2 for k in range(len(pairs))])))
+        found = found.assign_coords(names).assign(leading=("pair", [pair in leading for pair in pairs]))
+        parts.append(found.isel(pair=np.flatnonzero(found["n_seeds"])))
+    if not sum(part.sizes["pair"] for part in parts):
+        return None
     return _corrected(xr.concat(parts, "pair", combine_attrs="drop_conflicts"))
 
 
@@ -130,7 +140,8 @@ def differences(found: xr.Dataset, gain: Gain) -> Table:
     for name in found["pair"].values:
         one = found.sel(pair=name)
         value, low, high = (f"{gain.scale * float(one[end]):+.{gain.digits}f}" for end in ("difference", "low", "high"))
-        rows.append([str(name), value, f"{low} to {high}", f"{float(one['p_corrected']):.3f}"])
+        interval = f"{low} to {high}" if np.isfinite(one["low"]) else "-"  # one common seed has none
+        rows.append([str(name), value, interval, _or_dash(float(one["p_corrected"]), 3)])
     note = f"{gain.note}; p (Holm): over the lines of our best row, and over the rest"
     return Table(f"Differences [{gain.unit}]", ["rows", gain.column, "95 % interval", "p"], rows, [note])
 
@@ -157,11 +168,14 @@ def drawn_rows(ds: xr.Dataset, tasks: Sequence[str], width: float, draw: Callabl
     return figure
 
 
-def drawn_differences(found: xr.Dataset, gain: Gain, titles: Mapping[str, str]) -> Figure:
-    """A panel a task of the pairs named "TASK: first - second"; `titles` of tasks, where they are not the names."""
+def drawn_differences(ds: xr.Dataset, gain: Gain, titles: Mapping[str, str]) -> list[Figure]:
+    """One figure, a panel a task, of what `compared` finds, or none where it finds nothing; `titles` of tasks, if not the names."""
     from experiments.plots import plot_differences
     from experiments.plots.panels import panels_of
 
+    found = compared(ds, gain)
+    if found is None:
+        return []
     tasks = [str(name).partition(": ")[0] for name in found["pair"].values]
     order = list(dict.fromkeys(tasks))
     figure, axes = panels_of(len(order), 9.5, 0.7 * len(order) + 0.29 * len(tasks), len(order))
@@ -170,4 +184,4 @@ def drawn_differences(found: xr.Dataset, gain: Gain, titles: Mapping[str, str]) 
         names = [str(name).partition(": ")[2] for name in here["pair"].values]
         title = f"{titles.get(task, task)}: {gain.what}, first - second"
         plot_differences(here.assign_coords(pair=names), ax=ax, title=title, unit=gain.unit, scale=gain.scale)
-    return figure
+    return [figure]

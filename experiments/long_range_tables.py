@@ -8,7 +8,7 @@ import xarray as xr
 
 from experiments import linear_tables
 from experiments.claims.flexformer import LRA
-from experiments.linear_tables import Gain, compared, drawn_differences, drawn_rows, main_rows
+from experiments.linear_tables import Gain, drawn_differences, drawn_rows, main_rows
 from experiments.long_range import REDUCED, TASKS
 from experiments.report import Section, Table, spread
 
@@ -77,7 +77,7 @@ def figures(ds: xr.Dataset) -> dict[str, Figure]:
         return {}
     tasks = [task for task in TASKS if task in table["task"].values]
     drawn = drawn_rows(table, tasks, 3.2 + 2.9 * len(tasks), _accuracies)
-    return dict(zip(CAPTIONS, (drawn, drawn_differences(compared(table, GAIN), GAIN, TITLES))))
+    return dict(zip(CAPTIONS, (drawn, *drawn_differences(table, GAIN, TITLES))))
 
 
 def _accuracies(one: xr.Dataset, ax: Axes) -> None:

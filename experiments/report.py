@@ -11,6 +11,7 @@ import html
 import importlib.metadata
 import io
 import json
+import math
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,6 +82,8 @@ def percent(estimate: Estimate | float, *, digits: int = 1) -> str:
 def verdict(difference: Estimate, *, unit: str = "points", scale: float = 100.0, digits: int = 1) -> str:
     """A gain (first - second, more is better) in words and numbers; an interval that holds 0 is "no difference shown"."""
     value, low, high = (scale * number for number in difference)
+    if not math.isfinite(low):
+        return f"too few seeds for an interval ({signed(value, digits)} {unit})"
     word = "no difference shown" if low <= 0 <= high else "better" if value > 0 else "WORSE"
     gain, left, right = (signed(number, digits) for number in (value, low, high))
     return f"{word} ({gain} {unit}, 95 % interval {left} to {right})"

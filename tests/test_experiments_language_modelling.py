@@ -86,3 +86,10 @@ def test_the_papers_sizes_are_rehearsed_in_words() -> None:
     small = dataclasses.replace(texts.SIZES["smoke"][texts.MADE_UP], cutoffs=(5, 9))
     assert "steps of 8" in texts.rehearse(small, texts.MADE_UP)
     assert len(list(lm.units(lm.PRESETS["paper"]))) == 3 * len(lm.CAUSAL)
+
+
+@pytest.mark.parametrize(("rows", "n_pictures"), [(["softmax"], 1), (["softmax", "linear"], 1), (["softmax", "flexformer"], 2)])
+def test_any_rows_and_a_single_seed_are_told_and_drawn(rows: list[str], n_pictures: int) -> None:
+    ds = planted(0.1).sel(row=rows, seed=[1])
+    assert len(lm.figures(ds)) == len(lm.section(ds).pictures) == n_pictures
+    assert "nan" not in str(lm.section(ds))

@@ -103,11 +103,12 @@ def test_our_best_row_and_the_best_baseline_are_chosen_on_validation_data() -> N
 
 @pytest.mark.parametrize(("gain", "shown"), [(0.3, True), (0.0, False)])
 def test_a_planted_gain_is_shown_and_none_is_not(gain: float, shown: bool) -> None:
-    found = compared(planted(gain), GAIN)
+    ds = planted(gain, rows=("softmax", "linear", "flexformer-nonstationary"))  # named: more rows would draw other numbers
+    found = compared(ds, GAIN)
     names = [f"{task}: flexformer-nonstationary - softmax" for task in ("listops", "image")]
     p = [float(found["p_corrected"].sel(pair=name)) for name in names]
     assert all(value < 0.05 for value in p) == shown
-    assert ("better" in long_range.section(planted(gain)).verdicts[0]) == shown
+    assert ("better" in long_range.section(ds).verdicts[0]) == shown
 
 
 def test_the_section_says_what_ran_and_shows_the_papers_figures() -> None:
@@ -131,3 +132,33 @@ def test_pictures_are_drawn_and_named_in_the_section() -> None:
     drawn = long_range.figures(ds)
     assert set(drawn) == set(long_range.section(ds).pictures)
     assert len(drawn["long_range_differences.png"].axes) == 2
+
+
+SUBSETS = [
+    (("softmax",), 1, {}),  # no pair at all
+    (("softmax", "linear"), 2, {}),  # rows that no claim compares
+    (("linear", "flexformer-nonstationary"), 1, {}),  # no softmax
+    (("softmax", "flexformer-nonstationary"), 1, {"task": 0, "seed": 0}),  # one of everything
+    (("softmax", "flexformer-nonstationary"), 2, {"row": 0, "task": 1}),  # a task without its softmax
+    (("softmax", "flexformer-nonstationary"), 2, {"task": 1}),  # a task that did not run
+]
+
+
+@pytest.mark.parametrize(("rows", "n_seeds", "missing"), SUBSETS)
+def test_any_part_of_the_table_is_told_and_drawn(rows: tuple[str, ...], n_seeds: int, missing: dict[str, int]) -> None:
+    full = planted(0.1, n_seeds=n_seeds, rows=("softmax", "linear", "flexformer-nonstationary")).sel(row=list(rows))
+    there = xr.ones_like(full["accuracy"], bool)
+    there[missing] = not missing
+    ds = full.where(there)
+    if n_seeds == 1 and missing:
+        ds = full.isel(task=[0])
+    told, drawn = long_range.section(ds), long_range.figures(ds)
+    assert set(drawn) == set(told.pictures)
+    assert "nan" not in str(told)
+    compares = set(rows) >= {"softmax", "flexformer-nonstationary"} or rows == ("linear", "flexformer-nonstationary")
+    assert ("Differences [points]" in str(told)) == ("long_range_differences.png" in drawn) == bool(told.verdicts) == compares
+
+
+def test_rows_without_a_common_seed_are_not_compared() -> None:
+    ds = planted(0.1, n_seeds=2, rows=("softmax", "flexformer-nonstationary"))
+    assert compared(ds.where(ds["seed"] == xr.DataArray([0, 1], dims="row")), GAIN) is None
