@@ -76,7 +76,7 @@ PRESETS = {
     "smoke": Config(
         tasks=(MADE_UP,), rows=("softmax", "linear", "flexformer", "softmaxfeat, align, unfreeze"), n_seeds=2, size="smoke", n_align=5
     ),
-    "cpu": Config(lr=0.003, lrs=learning_rates.LANGUAGE_MODELLING),
+    "cpu": Config(lr=0.01, lrs=learning_rates.LANGUAGE_MODELLING),
     "paper": Config(tasks=("wikitext103",), size="paper", n_align=100),
 }
 REDUCED = {

@@ -25,4 +25,12 @@ LONG_RANGE = by_family(
         "image": {0.01: ("rfa", "cosformer", "hedgehog", "polaformer", "flexformer", "flexformer-nonstationary")},
     }
 )
-LANGUAGE_MODELLING = by_family({})
+LANGUAGE_MODELLING = by_family(
+    {
+        "shakespeare": {
+            0.003: ("softmax", "favor", "exponential", "flexformer, literal"),
+            0.001: ("flexformer-nonstationary, literal",),
+        },
+        "wikitext2": {0.001: ("flexformer, literal", "flexformer-nonstationary, literal")},
+    }
+)
