@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from experiments.paired import crossed, equivalence, mcnemar
+from experiments.paired import crossed, equivalence
 from particles.arrays import as_real, positive
 
 
@@ -65,8 +65,9 @@ def compare_rows(
     Returns
     -------
     Dataset over pair, named "first - second" with coordinates first and second: difference, low and high (of this level, not corrected),
-    p, p_corrected, n_seeds and n_examples that both rows have; with delta p_equivalent. p is that of `paired.crossed`; with one seed of
-    rights and wrongs McNemar's mid-p. A pair without a common seed is NaN. Attributes: variable, correction, level, delta.
+    p, p_corrected, n_seeds and n_examples that both rows have; with delta p_equivalent. p is that of `paired.crossed`. A pair with one
+    common seed has a difference and NaN for the rest, as nothing tells what training again would change; one without any is NaN
+    throughout. Attributes: variable, correction, level, delta.
 
     Raises
     ------
@@ -100,10 +101,8 @@ def _compared(first: np.ndarray, second: np.ndarray, *, level: float, delta: flo
     if not first.size:
         return dict.fromkeys(("difference", "low", "high", "p", *(["p_equivalent"] if delta else [])), math.nan) | sizes
     found = crossed(first - second, level=level)
-    p = found.p
-    if len(first) == 1 and np.isin((first, second), (0, 1)).all():
-        p = mcnemar(first[0].astype(bool), second[0].astype(bool)).p_mid
-    numbers = {"difference": found.value, "low": found.low, "high": found.high, "p": p}
+    low, high = (math.nan, math.nan) if len(first) == 1 else (found.low, found.high)
+    numbers = {"difference": found.value, "low": low, "high": high, "p": found.p}
     return numbers | ({} if delta is None else {"p_equivalent": equivalence(found, delta)}) | sizes
 
 

@@ -6,7 +6,7 @@ A difference varies because the test set is one sample of examples and because t
 |----------------------|-----------------------------------------------------------------------------------------------|
 | mcnemar              | the examples; one model of each row                                                           |
 | over_seeds           | the seeds; the same test examples                                                             |
-| crossed              | seeds and examples                                                                            |
+| crossed              | seeds and examples; two seeds at least                                                        |
 | pigeonhole_bootstrap | seeds and examples, from ten seeds on                                                          |
 """
 
@@ -32,14 +32,36 @@ class McNemar(NamedTuple):
     p_mid: float
 
 
+class Error(NamedTuple):
+    """One cause of error: Student's with this standard error and degrees of freedom, but nowhere less than the second one gives."""
+
+    error: float
+    freedom: float
+    least: float = 0.0
+    least_freedom: float = math.inf
+
+    def reach(self, tail: float) -> float:
+        """The distance that is passed with this chance on one side; NaN without degrees of freedom."""
+        from scipy.special import stdtrit
+
+        if not self.freedom:
+            return math.nan
+        own, least = (-float(stdtrit(freedom, tail)) for freedom in (self.freedom, self.least_freedom))
+        return max(own * self.error, least * self.least)
+
+    def times(self, factor: float) -> Error:
+        """The same of a number so many times as large."""
+        return self._replace(error=factor * self.error, least=factor * self.least)
+
+
 class Difference(NamedTuple):
-    """A mean difference, its interval, the two-sided p of "none", and its errors: (standard error, degrees of freedom) of each cause."""
+    """A mean difference, its interval, the two-sided p of "none", and the error of each cause."""
 
     value: float
     low: float
     high: float
     p: float
-    errors: tuple[tuple[float, float], ...]
+    errors: tuple[Error, ...]
 
 
 def mcnemar(first: Any, second: Any) -> McNemar:
@@ -76,21 +98,25 @@ def over_seeds(differences: Any, *, level: float = 0.95) -> Difference:
 def crossed(differences: Any, *, level: float = 0.95) -> Difference:
     """Test of a mean over seeds and examples, both of which are samples.
 
-    differences : (seed, example) of correctness, or of any loss of an example. One seed leaves the examples alone as the sample.
+    differences : (seed, example) of correctness, or of any loss of an example. One seed says nothing of others: its interval is infinite
+    and p NaN (`mcnemar` compares two models, without their training). One example leaves the seeds.
 
     In the two-way table without repeats (Clark 1973) the variance of the mean is A/SE + (B - C)/SE: mean squares of the S seeds, of the E
     examples and of the rest, the second part at least 0. The first is known from a few seeds only, so each part has its own Student's
     quantile (after Cochran and Cox 1957): with a mean difference D, p solves D² = t²_{S-1}(p) A/SE + t²_{E-1}(p) (B - C)/SE. False alarms
-    keep to the level whichever part dominates.
+    keep to the level whichever part dominates. Few seeds can agree by luck, so that A is far below C, which it is at least in the mean:
+    t²_{(S-1)(E-1)}(p) C is the least that stands for t²_{S-1}(p) A, and no interval is narrower than that of SE independent differences.
     """
     d = _table(differences)
     (n_seeds, n_examples), mean = d.shape, float(d.mean())
-    if 1 in d.shape:
-        return _difference(mean, (_error(d.ravel()),), level)
     seeds, examples = d.mean(1), d.mean(0)
-    rest = d - seeds[:, None] - examples + mean
-    excess = examples.var(ddof=1) / n_examples - (rest**2).sum() / ((n_seeds - 1) * (n_examples - 1) * d.size)
-    return _difference(mean, (_error(seeds), (math.sqrt(max(excess, 0.0)), n_examples - 1)), level)
+    if 1 in d.shape:
+        return _difference(mean, (_error(seeds),), level)
+    rest, freedom = d - seeds[:, None] - examples + mean, (n_seeds - 1) * (n_examples - 1)
+    of_rest = float((rest**2).sum()) / freedom / d.size
+    excess = float(examples.var(ddof=1)) / n_examples - of_rest
+    of_seeds = _error(seeds)._replace(least=math.sqrt(of_rest), least_freedom=freedom)
+    return _difference(mean, (of_seeds, Error(math.sqrt(max(excess, 0.0)), n_examples - 1)), level)
 
 
 def pigeonhole_bootstrap(differences: Any, *, n_resamples: int = 2000, level: float = 0.95, rng: Any = 0) -> Difference:
@@ -112,7 +138,7 @@ def pigeonhole_bootstrap(differences: Any, *, n_resamples: int = 2000, level: fl
         means[start : start + n] = np.take_along_axis(weights @ d, drawn, 1).mean(1)
     low, high = np.quantile(means, [tail, 1 - tail])
     p = min(1.0, 2 * (1 + min(int((means <= 0).sum()), int((means >= 0).sum()))) / (1 + n_resamples))
-    return Difference(float(d.mean()), float(low), float(high), p, ((float(means.std()), math.inf),))
+    return Difference(float(d.mean()), float(low), float(high), p, (Error(float(means.std()), math.inf),))
 
 
 def equivalence(difference: Difference, delta: float) -> float:
@@ -161,21 +187,19 @@ def smallest_difference(
     return float((ndtri(power) - ndtri(_tail(level) / count(n_comparisons, "n_comparisons"))) * math.sqrt(variance))
 
 
-def _difference(value: float, errors: tuple[tuple[float, float], ...], level: float) -> Difference:
+def _difference(value: float, errors: tuple[Error, ...], level: float) -> Difference:
     """The interval and p of a mean with these errors."""
     half = reach(_tail(level), errors)
     half = math.inf if math.isnan(half) else half
     return Difference(value, value - half, value + half, 2 * beyond(abs(value), errors), errors)
 
 
-def reach(tail: float, errors: tuple[tuple[float, float], ...]) -> float:
+def reach(tail: float, errors: tuple[Error, ...]) -> float:
     """The distance that is passed with this chance on one side; NaN where an error is not known."""
-    from scipy.special import stdtrit
-
-    return math.hypot(*(float(stdtrit(freedom, tail)) * error if freedom else math.nan for error, freedom in errors))
+    return math.hypot(*(error.reach(tail) for error in errors))
 
 
-def beyond(distance: float, errors: tuple[tuple[float, float], ...]) -> float:
+def beyond(distance: float, errors: tuple[Error, ...]) -> float:
     """The chance to pass this distance on one side, what `reach` inverts; 0 below LEAST, a half at distance 0 even without errors."""
     from scipy.optimize import brentq
 
@@ -188,9 +212,9 @@ def beyond(distance: float, errors: tuple[tuple[float, float], ...]) -> float:
     return math.exp(brentq(lambda x: reach(math.exp(x), errors) - distance, math.log(LEAST), math.log(0.5), xtol=1e-13))
 
 
-def _error(values: np.ndarray) -> tuple[float, float]:
+def _error(values: np.ndarray) -> Error:
     """Standard error of a mean and its degrees of freedom; NaN and 0 for one value."""
-    return (float(values.std(ddof=1)) / math.sqrt(values.size), values.size - 1) if values.size > 1 else (math.nan, 0)
+    return Error(float(values.std(ddof=1)) / math.sqrt(values.size), values.size - 1) if values.size > 1 else Error(math.nan, 0)
 
 
 def _table(differences: Any) -> np.ndarray:

@@ -80,13 +80,27 @@ def percent(estimate: Estimate | float, *, digits: int = 1) -> str:
 
 
 def verdict(difference: Estimate, *, unit: str = "points", scale: float = 100.0, digits: int = 1) -> str:
-    """A gain (first - second, more is better) in words and numbers; an interval that holds 0 is "no difference shown"."""
+    """A gain (first - second, more is better) in words and numbers; an interval that holds 0 is "no difference shown".
+
+    Without an interval it comes from one seed, which cannot tell a better method from a lucky training.
+    """
     value, low, high = (scale * number for number in difference)
     if not math.isfinite(low):
-        return f"too few seeds for an interval ({signed(value, digits)} {unit})"
+        return f"{signed(value, digits)} {unit} on one seed, no interval"
     word = "no difference shown" if low <= 0 <= high else "better" if value > 0 else "WORSE"
     gain, left, right = (signed(number, digits) for number in (value, low, high))
     return f"{word} ({gain} {unit}, 95 % interval {left} to {right})"
+
+
+def interval(low: float, high: float, *, scale: float = 1.0, digits: int = 1) -> str:
+    """An interval's ends with their signs; "one seed" where there is none."""
+    ends = [signed(scale * end, digits) for end in (low, high)]
+    return " to ".join(ends) if math.isfinite(low) and math.isfinite(high) else "one seed"
+
+
+def p_value(p: float) -> str:
+    """A p-value with three digits, "< 0.001" below them and "-" where there is none."""
+    return "-" if math.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def signed(value: float, digits: int = 1) -> str:

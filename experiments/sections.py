@@ -35,9 +35,9 @@ def compare(part: xr.Dataset, first: str, second: str, names: dict[str, str], wh
     accuracy, loss = accuracy[:, both], loss[:, both]
     if not both.any():
         return f"{pair}: not both were run."
-    if len(accuracy[0]) < 2:
-        return f"{pair}: {signed(100 * float(accuracy[0][0] - accuracy[1][0]))} points on one seed, no interval."
     points = verdict(paired_difference(*accuracy))
+    if len(accuracy[0]) < 2:
+        return f"{pair}: {points}."
     nats = verdict(paired_difference(loss[1], loss[0]), unit="nats gained", scale=1.0, digits=3)
     return f"{pair}: accuracy {points}; log loss {nats}."
 

@@ -14,7 +14,7 @@ from experiments.claims.flexformer import GLUE
 from experiments.comparisons import compare_rows, holm
 from experiments.metrics import Estimate, mean_interval
 from experiments.plots.transfer import figure_recovery, figure_transfer
-from experiments.report import Section, Table, signed, spread, verdict
+from experiments.report import Section, Table, interval, p_value, signed, spread, verdict
 
 TITLES = {"rte": "RTE", "mrpc": "MRPC", "cola": "CoLA", "sst2": "SST-2", "qqp": "QQP", "stsb": "STS-B", "mnli": "MNLI", "qnli": "QNLI"}
 OWN, FROZEN, NONE, RANDOM = "own", "own, frozen", "none", "favor raw"
@@ -146,13 +146,15 @@ def _differences(ds: xr.Dataset) -> Table:
     found = differences(ds)
     rows = []
     for one in found:
-        cells = [f"{one[name]:+.3g}" for name in ("difference", "low", "high")]
-        rows.append([one["pair"], TITLES[one["task"]], *cells, f"{one['p']:.3f}", f"{one['p_corrected']:.3f}", str(one["n_seeds"])])
+        ends = interval(one["low"], one["high"], digits=1)
+        p = [p_value(one[name]) for name in ("p", "p_corrected")]
+        rows.append([one["pair"], TITLES[one["task"]], signed(one["difference"]), ends, *p, str(one["n_seeds"])])
     notes = [
         "accuracy in points, over seeds and test rows (CoLA too); STS-B: squared error of the scaled score, times -1000, more is better",
-        "95 % intervals; p corrected for all lines of the table (Holm)",
+        f"p of no difference; corrected: over the {sum(one['p'] == one['p'] for one in found)} lines of the table that have one (Holm)",
+        "one seed: what training again would change is not known, so there is neither interval nor p",
     ]
-    return Table("Rows in pairs", ["rows", "task", "difference", "low", "high", "p", "corrected", "seeds"], rows, notes)
+    return Table("Rows in pairs", ["rows", "task", "difference", "95 % interval", "p", "corrected", "seeds"], rows, notes)
 
 
 def differences(ds: xr.Dataset) -> list[dict[str, Any]]:
@@ -167,6 +169,8 @@ def differences(ds: xr.Dataset) -> list[dict[str, Any]]:
         held = held.rename(scored="example") if task == "stsb" else held
         one = compare_rows(held, pairs, variable=name, correction="none")
         for k, (first, second) in enumerate(pairs):
+            if not one.n_seeds[k]:
+                continue
             ends = sorted(factor * float(one[end][k]) for end in ("low", "high"))
             numbers = {"difference": factor * float(one.difference[k]), "low": ends[0], "high": ends[1], "p": float(one.p[k])}
             found.append({"pair": f"{first} - {second}", "task": task, **numbers, "n_seeds": int(one.n_seeds[k])})
@@ -224,11 +228,11 @@ def _recovered(ds: xr.Dataset) -> Iterator[str]:
     for first, second in PAIRS:
         mean = gain(ds, [(OWN, first)], [(OWN, second)])
         if mean is not None:
-            yield f"Trained on, mean of the tasks: {first} against {second}: {_said(mean)}."
+            yield f"Trained on, mean of the tasks: {first} against {second}: {verdict(mean)}."
     for row in FITTED:
         mean = gain(ds, [(OWN, row)], [(OWN, "teacher")], "score_before")
         if mean is not None:
-            yield f"As made, without training on labels: {row} against the teacher: {_said(mean)}."
+            yield f"As made, without training on labels: {row} against the teacher: {verdict(mean)}."
 
 
 def _transferred(ds: xr.Dataset) -> Iterator[str]:
@@ -239,11 +243,11 @@ def _transferred(ds: xr.Dataset) -> Iterator[str]:
         for known, words in (((FROZEN, row), "learned on the task itself"), ((NONE, RANDOM), "random features")):
             mean = gain(ds, moved, [known] * len(moved)) if moved else None
             if mean is not None:
-                yield f"Moved kernels of {row} against {words}: {_said(mean)}."
+                yield f"Moved kernels of {row} against {words}: {verdict(mean)}."
     both = [source for source in others if all(ran(ds, source, row) for row in (FLEX, HEDGEHOG))]
     mean = gain(ds, [(source, FLEX) for source in both], [(source, HEDGEHOG) for source in both]) if both else None
     if mean is not None:
-        yield f"Moved kernels, {FLEX} against {HEDGEHOG}: {_said(mean)}."
+        yield f"Moved kernels, {FLEX} against {HEDGEHOG}: {verdict(mean)}."
 
 
 def gain(ds: xr.Dataset, first: list[tuple[str, str]], second: list[tuple[str, str]], score: str = "score") -> Estimate | None:
@@ -258,8 +262,3 @@ def gain(ds: xr.Dataset, first: list[tuple[str, str]], second: list[tuple[str, s
     values = values[np.isfinite(values).any(1)]
     values = values[:, np.isfinite(values).all(0)]
     return mean_interval(values.mean(0)) if values.size else None
-
-
-def _said(mean: Estimate) -> str:
-    """A gain in points of the score in words; of one seed without an interval."""
-    return verdict(mean) if math.isfinite(mean.low) else f"{signed(100 * mean.value)} points on one seed, no interval"

@@ -126,11 +126,7 @@ def _main_verdicts(ds: xr.Dataset, task: str) -> list[str]:
 def compared(ds: xr.Dataset, task: str, first: str, second: str) -> str:
     """One sentence on the paired difference of two rows; "" where no seed has both."""
     a, b = _pair(ds, task, first, second)
-    if not len(a):
-        return ""
-    if len(a) == 1:
-        return f"{task}: {first} against {second}: {signed(100 * float(a[0] - b[0]))} points on one seed, no interval."
-    return f"{task}: {first} against {second}: {verdict(paired_difference(a, b))}."
+    return f"{task}: {first} against {second}: {verdict(paired_difference(a, b))}." if len(a) else ""
 
 
 def _gain(ds: xr.Dataset, task: str, row: str, other: str) -> str:
@@ -237,7 +233,8 @@ def _norm_verdicts(ds: xr.Dataset) -> list[str]:
         if len(tokens) > 1 and len(norms):
             slopes = [slope(tokens, each) for each in norms]
             word = "grows" if min(slopes) > 0.1 else "does not grow" if max(slopes) <= 0.1 else "grows on some seeds only"
-            lines.append(f"spectral norm of {row} {word} with the number of tokens (exponents {min(slopes):.2f} to {max(slopes):.2f}).")
+            found = f"exponents {min(slopes):.2f} to {max(slopes):.2f}" if len(slopes) > 1 else f"exponent {slopes[0]:.2f} on one seed"
+            lines.append(f"spectral norm of {row} {word} with the number of tokens ({found}).")
     return lines
 
 

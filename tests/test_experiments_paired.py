@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.paired import Difference, crossed, equivalence, mcnemar, over_seeds, pigeonhole_bootstrap, smallest_difference
+from experiments.paired import Difference, Error, crossed, equivalence, mcnemar, over_seeds, pigeonhole_bootstrap, smallest_difference
 
 N = 400
 MOST = stats.binom.ppf(0.9999, N, 0.05)  # false alarms of a right test at 5 %; more come once in ten thousand tries
@@ -76,10 +76,12 @@ def test_over_seeds_equals_scipy():
     np.testing.assert_allclose(got[:4], (d.mean(), interval.low, interval.high, expected.pvalue), rtol=1e-9)
 
 
-@pytest.mark.parametrize("shape", [(1, 50), (50, 1)])
-def test_crossed_with_one_seed_or_one_example_is_student_s_test_of_the_other(shape):
-    d = 0.3 + np.random.default_rng(1).normal(size=shape)
-    assert crossed(d) == over_seeds(d.ravel())
+def test_crossed_with_one_example_is_student_s_test_over_seeds_and_with_one_seed_says_nothing():
+    d = 0.3 + np.random.default_rng(1).normal(size=50)
+    assert crossed(d[:, None]) == over_seeds(d)
+    one = crossed(d[None])
+    assert one[:3] == (pytest.approx(d.mean()), -math.inf, math.inf)
+    assert math.isnan(one.p)
 
 
 def test_crossed_equals_student_s_test_over_seeds_where_examples_do_not_differ():
@@ -94,24 +96,62 @@ def test_crossed_equals_student_s_test_over_examples_where_seeds_do_not_differ()
 
 def test_errors_of_crossed_estimate_the_parts_of_the_variance():
     tables = planted(6, 40, (0.3, 0.5, 1.0), seed=4)
-    seeds, examples = np.mean([[error**2 for error, _ in crossed(table).errors] for table in tables], axis=0)
+    seeds, examples = np.mean([[cause.error**2 for cause in crossed(table).errors] for table in tables], axis=0)
     np.testing.assert_allclose(seeds, 0.3**2 / 6 + 1 / 240, rtol=0.15)  # the rest is counted once, with the seeds
     np.testing.assert_allclose(examples, 0.5**2 / 40, rtol=0.15)
 
 
-@pytest.mark.parametrize("n_seeds", [1, 2, 5])
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
 @pytest.mark.parametrize("parts", PARTS)
 def test_crossed_keeps_false_alarms_to_its_level(n_seeds, parts):
-    sizes = PARTS[parts] if n_seeds > 1 else (0.0, *PARTS[parts][1:])  # one seed says nothing of the others
-    assert alarms(planted(n_seeds, 60, sizes, seed=n_seeds)) <= MOST
+    assert alarms(planted(n_seeds, 60, PARTS[parts], seed=n_seeds)) <= MOST
 
 
-@pytest.mark.parametrize(
-    ("parts", "test"), [("seeds", lambda d: crossed(d.reshape(1, -1))), ("examples", lambda d: crossed(d.reshape(-1, 1)))]
-)
-def test_tests_that_pool_what_belongs_together_are_caught(parts, test):
+def pooled(d: np.ndarray) -> Difference:
+    """Every difference taken for independent."""
+    return over_seeds(d.ravel())
+
+
+@pytest.mark.parametrize("parts", ["seeds", "examples"])
+def test_tests_that_pool_what_belongs_together_are_caught(parts):
     # control: 300 differences taken for independent, though they share 5 seeds or 60 examples
-    assert alarms(planted(5, 60, PARTS[parts], seed=5), test) > 2 * MOST
+    assert alarms(planted(5, 60, PARTS[parts], seed=5), pooled) > 2 * MOST
+
+
+def rare(n_seeds: int, n_examples: int, share: float, seed: int) -> np.ndarray:
+    """Differences of rights and wrongs: a few examples differ, others with every seed."""
+    rng = np.random.default_rng(seed)
+    return (rng.random((n_seeds, n_examples)) < share).astype(float) * rng.choice([-1, 1], (n_seeds, n_examples))
+
+
+def test_seeds_that_agree_by_luck_are_no_reason_for_a_narrow_interval():
+    d = np.zeros((2, 60))
+    d[0, [30, 37, 54]], d[1, [40, 45, 54]] = 1, 1  # equal means: nothing between the seeds
+    got, independent = crossed(d), pooled(d)
+    assert got.high - got.value >= independent.high - independent.value > 0.038
+    assert got.high - got.value < 0.05
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_no_interval_is_narrower_than_that_of_independent_differences(n_seeds, level):
+    tables = [rare(n_seeds, 60, 0.05, seed) for seed in range(200)]
+    tables += [table for sizes in PARTS.values() for table in planted(n_seeds, 20, sizes, seed=20 + n_seeds)[:50]]
+    for table in tables:
+        got, independent = crossed(table, level=level), over_seeds(table.ravel(), level=level)
+        assert got.high - got.low >= (independent.high - independent.low) * (1 - 1e-9)
+
+
+def test_an_interval_of_few_seeds_alone_is_often_narrower_than_that():
+    # control: without what is at least known from the rest
+    alone = [over_seeds(table.mean(1)) for table in (rare(2, 60, 0.05, seed) for seed in range(200))]
+    independent = [pooled(rare(2, 60, 0.05, seed)) for seed in range(200)]
+    assert np.mean([a.high - a.low < b.high - b.low for a, b in zip(alone, independent)]) > 0.1
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
+def test_crossed_keeps_its_level_where_few_examples_differ(n_seeds):
+    assert alarms([rare(n_seeds, 60, 0.05, seed) for seed in range(N)]) <= MOST
 
 
 def test_crossed_keeps_its_level_on_rights_and_wrongs():
@@ -204,12 +244,12 @@ def test_equivalence_is_claimed_wrongly_at_most_at_its_level_and_rightly_often()
 
 
 def test_equivalence_without_error_compares_numbers():
-    sure = Difference(0.1, 0.1, 0.1, 0.0, ((0.0, 4),))
+    sure = Difference(0.1, 0.1, 0.1, 0.0, (Error(0.0, 4),))
     assert equivalence(sure, 0.2) == 0
     assert equivalence(sure, 0.05) == 1
 
 
-@pytest.mark.parametrize(("n_seeds", "shared", "power"), [(1, 1.0, 0.8), (5, 0.4, 0.73)])
+@pytest.mark.parametrize(("n_seeds", "shared", "power"), [(1, 1.0, 0.8), (5, 0.4, 0.73)])  # one seed: of the examples alone
 def test_the_smallest_difference_is_found_with_the_power_asked_for(n_seeds, shared, power):
     n, discordance = 400, 0.1
     effect = smallest_difference(n, discordance=discordance, n_seeds=n_seeds, shared=shared, power=0.8)
@@ -218,7 +258,7 @@ def test_the_smallest_difference_is_found_with_the_power_asked_for(n_seeds, shar
         own, common = rng.random((n_seeds, n)), rng.random(n)
         draw = np.where(rng.random(n) < shared, common, own)  # the same with every seed for a share of the examples
         d = (draw < (discordance + effect) / 2).astype(float) - (draw > 1 - (discordance - effect) / 2)
-        found.append(crossed(d).p < 0.05)
+        found.append((crossed if n_seeds > 1 else pooled)(d).p < 0.05)
     assert abs(np.mean(found) - power) < 0.08  # a little optimistic for few seeds, as documented; 4 standard deviations
 
 

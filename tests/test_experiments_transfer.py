@@ -304,7 +304,11 @@ def test_missing_units_are_left_out_and_one_seed_has_no_interval():
     assert "hedgehog against" not in text
     some = transfer_tables.gain(planted(RECOVERY, missing=(("own", "hedgehog", 1),)), [("own", "hedgehog")], [("own", "teacher")])
     assert math.isfinite(some.low)
-    assert "on one seed, no interval" in str(transfer_tables.section(planted(RECOVERY, n_seeds=1)))
+    single = transfer_tables.section(planted(RECOVERY, n_seeds=1))
+    assert "on one seed, no interval" in str(single)
+    table = next(table for table in single.tables if table.title == "Rows in pairs")
+    assert {tuple(row[3:6]) for row in table.rows} == {("one seed", "-", "-")}
+    assert not any(word in str(single) for word in ("WORSE", "better (", "nan"))
 
 
 def test_the_papers_figures_stand_beside_ours():

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from experiments.metrics import Estimate
-from experiments.paired import beyond, crossed, over_seeds, reach
+from experiments.paired import Error, beyond, crossed, over_seeds, reach
 
 Place = Mapping[str, Any]
 UNITS = {  # score: (factor, unit)
@@ -36,13 +36,13 @@ PER_EXAMPLE = {"accuracy": ("correct", "example"), "loss": ("block_loss", "block
 
 @dataclass(frozen=True)
 class Finding:
-    """A measured number, its errors as (standard error, degrees of freedom) of each cause, unit, and seeds (conditions, sizes) behind it.
+    """A measured number, the error of each cause, its unit, and seeds (conditions, sizes) behind it.
 
     Without errors it is exact; of one seed an error is NaN. With `logarithmic` value and errors are those of its logarithm.
     """
 
     value: float
-    errors: tuple[tuple[float, float], ...]
+    errors: tuple[Error, ...]
     unit: str
     n: int
     note: str = ""
@@ -195,14 +195,13 @@ def _stratum(values: np.ndarray) -> Finding | None:
     values = values[:, ~np.isnan(values).any(0)]
     if not values.size:
         return None
-    found = over_seeds(values[:, 0]) if 1 in values.shape else crossed(values)
-    return Finding(float(values.mean()), found.errors if len(values) > 1 else ((math.nan, 0),), "", len(values))
+    return Finding(float(values.mean()), crossed(values).errors, "", len(values))
 
 
 def _joined(known: Sequence[Finding], factor: float, unit: str, note: str) -> Finding:
     """The mean of strata with independent errors, such as tasks."""
     each = factor / len(known)
-    errors = tuple((each * error, freedom) for part in known for error, freedom in part.errors)
+    errors = tuple(error.times(each) for part in known for error in part.errors)
     return Finding(each * sum(part.value for part in known), errors, unit, min(part.n for part in known), note)
 
 
@@ -263,7 +262,7 @@ def _exponent(sizes: np.ndarray, rows: np.ndarray) -> Finding | None:
         return Finding(float(slopes.mean()), over_seeds(slopes).errors, "", len(rows))
     rest, freedom = y[0] - y[0].mean() - slopes[0] * x, len(x) - 2
     error = math.sqrt(float(rest @ rest) / freedom / float(x @ x))
-    return Finding(float(slopes[0]), ((error, freedom),), "", len(x), "error of the fit")
+    return Finding(float(slopes[0]), (Error(error, freedom),), "", len(x), "error of the fit")
 
 
 def _first(values: np.ndarray) -> np.ndarray:
