@@ -136,8 +136,9 @@ def new_folder(name: str, root: str | Path = "results", now: datetime.datetime |
 
 
 def store(dataset: xr.Dataset, path: str | Path) -> Path:
-    """Write a Dataset as a new zarr store; text coordinates are stored as numbers, their names as JSON in the attribute ``names``.
+    """Write a Dataset as a new zarr store that `xarray.open_zarr` reads as it was, with its names on the coordinates.
 
+    In zarr's format 2: the specification of format 3 has neither text nor consolidated metadata, of which readers would be warned.
     FileExistsError if there is a store; ValueError for text that is not a dimension's coordinate.
     """
     if Path(path).exists():
@@ -146,10 +147,9 @@ def store(dataset: xr.Dataset, path: str | Path) -> Path:
     inner = sorted(set(text) - set(dataset.dims))
     if inner:
         raise ValueError(f"variables {inner} hold text; keep text in the attrs or in a dimension's coordinate")
-    names = {dim: [str(value) for value in dataset[dim].values] for dim in text}
-    encoded = dataset.assign_coords({dim: range(len(values)) for dim, values in names.items()})
-    encoded.attrs = {key: _attribute(value) for key, value in dataset.attrs.items()} | {"names": json.dumps(names)}
-    encoded.drop_encoding().to_zarr(path, mode="w-", consolidated=False)
+    encoded = dataset.assign_coords({dim: dataset[dim].values.astype(str) for dim in text})
+    encoded.attrs = {key: _attribute(value) for key, value in dataset.attrs.items()}
+    encoded.drop_encoding().to_zarr(path, mode="w-", zarr_format=2, consolidated=True)
     return Path(path)
 
 
@@ -159,7 +159,7 @@ def _attribute(value: Any) -> Any:
 
 
 def load(path: str | Path) -> xr.Dataset:
-    """Read a store written by `store`, with its names back on the coordinates."""
+    """Read a store written by `store`; older ones hold numbers for names, and the names as JSON in the attribute ``names``."""
     import xarray as xr
 
     dataset = xr.open_zarr(path, consolidated=False).load()

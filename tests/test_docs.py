@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import datetime
 import importlib
 import importlib.util
 import os
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from experiments import report
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -189,15 +192,19 @@ def test_code_of_a_page_runs(page, tmp_path, monkeypatch):
         exec(compile(block, str(page), "exec"), names)
 
 
-def test_an_experiment_of_your_own_runs(tmp_path, monkeypatch):
-    """The guide's first block is a module, its second one a script that imports it."""
-    module, script = re.findall(r"```{code-block} python\n(.*?)```", text(DOCS / "guides/experiments.md"), re.DOTALL)
+def test_an_experiment_of_your_own_runs(tmp_path, monkeypatch, capsys):
+    """The guide's first block is a module, its second one a script that imports it, its third one reads what a command writes."""
+    module, script, reading = re.findall(r"```{code-block} python\n(.*?)```", text(DOCS / "guides/experiments.md"), re.DOTALL)
     (tmp_path / "walks.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, Any] = {}
     exec(script.replace("workers=2", "workers=0"), names)
     assert names["ds"]["distance"].mean("seed").sizes == {"row": 2}
+    written = names["ds"]["distance"].mean("seed").sel(row="wide").item()
+    report.store(names["ds"], report.new_folder("walks", now=datetime.datetime(2026, 1, 2, 3, 4, 5)) / "walks.zarr")
+    exec(reading, names)
+    assert capsys.readouterr().out == f"{written}\n"
     assert len(list((tmp_path / "results/units").glob("walks-*.jsonl"))) == 1
 
 

@@ -100,16 +100,21 @@ def test_run_folders_are_never_reused(tmp_path):
     assert [folder.name for folder in folders] == ["2026-01-02T030405Z", "2026-01-02T030405Z-2", "2026-01-02T030405Z-3"]
 
 
-def test_store_keeps_names_out_of_the_arrays_and_brings_them_back(tmp_path):
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("read", [xr.open_zarr, report.load])
+def test_a_store_is_read_with_its_names_by_xarray_alone_and_without_warnings(tmp_path, read):
     dataset = kernel_dataset(np.array([[0.9, 0.8], [0.6, 0.7]]))
-    path = report.store(dataset, tmp_path / "a.zarr")
-    raw = xr.open_zarr(path, consolidated=False)
-    assert not [name for name in raw.variables if raw[name].dtype.kind in "OSUT"]
-    assert json.loads(raw.attrs["names"])["method"] == METHODS
-    loaded = report.load(path)
+    loaded = read(report.store(dataset, tmp_path / "a.zarr"))
     xr.testing.assert_equal(loaded, dataset)
+    assert list(loaded["method"].values) == METHODS
+    assert loaded["accuracy"].sel({"method": METHODS[0]}).mean("seed").sizes == {"task": dataset.sizes["task"]}
     assert json.loads(loaded.attrs["facts"]) == {"a": 1}
-    assert list(dataset["method"].values) == METHODS
+
+
+def test_a_store_of_numbers_for_names_is_read_with_its_names(tmp_path):
+    old = xr.Dataset({"x": ("row", [1.0, 2.0])}, {"row": [0, 1]}, {"names": json.dumps({"row": ["softmax", "linear"]})})
+    old.to_zarr(tmp_path / "old.zarr", consolidated=False)
+    assert float(report.load(tmp_path / "old.zarr")["x"].sel(row="linear")) == 2.0
 
 
 def test_store_never_overwrites_and_refuses_text(tmp_path):
