@@ -26,7 +26,7 @@ import xarray as xr
 from attention.finetune import predict
 from attention.model import ModelConfig, Transformer
 from experiments.data import Dataset, load
-from experiments.matching import chosen
+from experiments.matching import chosen, epochs_after
 from experiments.training import ALIGNMENTS, EVALUATED, Recipe, test_scores, trained
 from particles.arrays import count, positive
 
@@ -79,7 +79,7 @@ class Config:
                 count(getattr(self, name), name)
         count(self.seed, "seed", least=0)
         if self.n_epochs is not None:
-            count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
+            epochs_after(self.n_warm, self.n_epochs)
         if self.lr is not None:
             positive(self.lr, "lr")
         positive(self.omega_lr, "omega_lr")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.linear_rows import FAMILIES, ROWS, Row
-from experiments.matching import chosen
+from experiments.matching import chosen, epochs_after
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ def check(config: Any, tasks: Iterable[str], rows: Iterable[str]) -> None:
     for name in ("n_train", "n_epochs"):
         if getattr(config, name) is not None:
             count(getattr(config, name), name)
+    if config.n_epochs is not None:
+        epochs_after(config.n_warm, config.n_epochs)
     if config.lr is not None:
         positive(config.lr, "lr")
     positive(config.omega_lr, "omega_lr")

@@ -84,6 +84,12 @@ def chosen(names: Sequence[str], known: Iterable[str], argument: str) -> None:
         raise ValueError(f"{argument} must be some of {list(known)}, each once, got {names!r}")
 
 
+def epochs_after(n_warm: int, n_epochs: int) -> None:
+    """ValueError unless epochs are left after the `n_warm` ones before Phase A."""
+    if count(n_epochs, "n_epochs") <= n_warm:
+        raise ValueError(f"n_epochs must be more than n_warm, of which there are {n_warm}, got {n_epochs}")
+
+
 def run(config: Config, **how: Any) -> xr.Dataset:
     """Train every method on every task and seed.
 

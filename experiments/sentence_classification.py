@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.matching import chosen
+from experiments.matching import chosen, epochs_after
 from experiments.sentence_rows import PARTS, ROWS, Row
 from particles.arrays import count, flag, positive, real
 
@@ -107,7 +107,7 @@ class Config:
             count(getattr(self, name), name)
         for name in ("seed", "n_warm"):
             count(getattr(self, name), name, least=0)
-        count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
+        epochs_after(self.n_warm, self.n_epochs)
         if self.max_train is not None:
             count(self.max_train, "max_train")
         for name in ("lr", "omega_lr"):

@@ -35,7 +35,7 @@ from attention.finetune import PRECISIONS, checked_settings, predict, train
 from attention.model import Transformer
 from experiments import metrics
 from experiments.data import Batches, Dataset, Split
-from experiments.matching import chosen
+from experiments.matching import chosen, epochs_after
 from experiments.temperature import fit_temperature, tempered_scores
 from particles.arrays import count, flag, positive, real
 
@@ -97,7 +97,7 @@ class Recipe:
         for name in ("batch_size", "evaluated", "n_align", "align_sequences"):
             count(getattr(self, name), name)
         count(self.n_warm, "n_warm", least=0)
-        count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
+        epochs_after(self.n_warm, self.n_epochs)
         for name in ("lr", "omega_lr", "clip"):
             positive(getattr(self, name), name)
         positive(self.weight_decay, "weight_decay", zero=True)

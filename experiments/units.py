@@ -132,7 +132,8 @@ def saved(root: str | Path) -> dict[str, list[tuple[dict[str, Any], xr.Dataset]]
     ValueError on a file that is not a results file, FileNotFoundError if there is no such folder.
     """
     if not Path(root).is_dir():
-        raise FileNotFoundError(f"results must be a folder, got {str(root)!r}")
+        what = "a file" if Path(root).exists() else "which does not exist"
+        raise FileNotFoundError(f"results must be a folder, got {str(root)!r}, {what}")
     found: dict[str, list[tuple[dict[str, Any], xr.Dataset]]] = {}
     for path in sorted(Path(root).glob("*.jsonl")):
         header, records = read(path)

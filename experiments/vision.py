@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.matching import chosen
+from experiments.matching import chosen, epochs_after
 from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, ROWS, SAMPLING, SIZES, TUNED, model_config
 from particles.arrays import count, positive
 
@@ -74,7 +74,7 @@ class Config:
             count(getattr(self, name), name)
         for name in ("seed", "tuning_seed", "n_warm"):
             count(getattr(self, name), name, least=0)
-        count(self.n_epochs, "n_epochs", least=self.n_warm + 1)
+        epochs_after(self.n_warm, self.n_epochs)
         for value, name in ((self.lr, "lr"), (self.clip, "clip"), *((rate, "rates") for rate in self.rates)):
             positive(value, name)
         positive(self.weight_decay, "weight_decay", zero=True)

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from experiments.data import UNKNOWN, load_stream
+from experiments.data.files import placed
+from experiments.data.running_text import TEXT_ENDS
 
 REAL = os.environ.get("KERNELGAS_DATA")
 needs_data = pytest.mark.skipif(not REAL, reason="KERNELGAS_DATA does not name a folder of real data sets")
@@ -157,6 +159,25 @@ def test_bad_blocks(wiki, options, message):
 def test_bad_settings(wiki, options, message):
     with pytest.raises(ValueError, match=message):
         load_stream("wikitext-mine", wiki.parent, **options)
+
+
+def test_a_known_text_is_its_folder_or_its_file_and_nothing_that_lies_beside_them(tmp_path):
+    (tmp_path / "notes.txt").write_text("not Shakespeare\n" * 60)
+    with pytest.raises(FileNotFoundError, match="no data files for 'tinyshakespeare'"):
+        load_stream("tinyshakespeare", tmp_path, tokeniser="characters")
+    (tmp_path / "tinyshakespeare.txt").write_text("To be\n" * 60)
+    assert load_stream("tinyshakespeare", tmp_path, tokeniser="characters").source.startswith("tinyshakespeare.txt, cut")
+    place(tmp_path / "tinyshakespeare", input="or not\n" * 60)
+    for folder in (tmp_path, tmp_path / "tinyshakespeare"):
+        assert load_stream("tinyshakespeare", folder, tokeniser="characters").source.startswith("input.txt, cut")
+
+
+def test_advice_on_missing_files_names_the_hub_to_callers_alone(tmp_path):
+    with pytest.raises(FileNotFoundError, match="in Python, hub=True reads Salesforce/wikitext"):
+        load_stream("wikitext-2", tmp_path)
+    with pytest.raises(FileNotFoundError) as told:
+        placed("wikitext-2", str(tmp_path), TEXT_ENDS)
+    assert "hub" not in str(told.value)
 
 
 def test_folders_that_cannot_be_used(tmp_path):

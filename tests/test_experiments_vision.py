@@ -139,7 +139,7 @@ def test_missing_units_stay_missing_in_section_and_figures() -> None:
         ({"size": "giant"}, "size must be one of"),
         ({"lrs": {"soft": -0.1}}, "lrs must be"),
         ({"lrs": {"reformer": 0.1}}, "rows of lrs must be some of"),
-        ({"n_epochs": 1}, "n_epochs must be an integer of at least 2"),
+        ({"n_epochs": 1}, "n_epochs must be more than n_warm"),
         ({"rates": (0.1, -1.0)}, "rates must be"),
         ({"lengths": ()}, "lengths and rates must not be empty"),
     ],

@@ -25,22 +25,29 @@ def wanted(name: str) -> str:
     task = KNOWN.get(name)
     if task is None:
         return WANTED
-    hub = f"; or hub=True reads {task.hub.id} from the Hugging Face hub" if task.hub else ""
-    return f"{name} needs {task.layout}, from {task.origin}{hub}; in general {WANTED}"
+    return f"{name} needs {task.layout}, from {task.origin}; in general {WANTED}"
+
+
+def _or_hub(name: str) -> str:
+    """What else the loaders can do, which no command has an option for."""
+    task = KNOWN.get(name)
+    return f"; in Python, hub=True reads {task.hub.id} from the Hugging Face hub" if task and task.hub else ""
 
 
 def data_files(name: str, folder: Path, ends: tuple[str, ...] = ENDS) -> list[Path]:
     """The data files of ``folder/name`` (or another folder that the task may have) or of ``folder`` itself, sorted.
 
-    A task that names its files gets these only. Raises FileNotFoundError that says what to place and where it comes from.
+    A task that names its files gets these only, and a text of `STREAMS` in a folder of another name only files of its own name: any other
+    text would do as well. Raises FileNotFoundError that says what to place and where it comes from.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"data folder {str(folder)!r} does not exist; {wanted(name)}")
     task = KNOWN.get(name, Task())
+    loose = name not in STREAMS or folder.resolve().name in (name, *task.folders)
     for place in (folder / name, *(folder / other for other in task.folders), folder):
         files = sorted(path for path in place.glob("*") if path.name.endswith(ends))
-        if task.files:
-            files = [path for path in files if stem(path) in task.files]
+        if task.files or (place == folder and not loose):
+            files = [path for path in files if stem(path) in (task.files or (name,))]
         if files and len(files) >= len(task.files):
             return files
     inner = sorted(path.name for path in folder.iterdir() if path.is_dir())
@@ -63,14 +70,14 @@ def found(
     if folder is not None:
         try:
             return tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in data_files(name, Path(folder), ends))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
             if not hub:
-                raise
+                raise FileNotFoundError(f"{error}{_or_hub(name)}") from None
     if hub:
         return None
     if name not in built_in:
         known = f" (only {', '.join(built_in)} are built in)" if built_in else ""
-        raise FileNotFoundError(f"data set {name!r} needs a folder{known}: {wanted(name)}")
+        raise FileNotFoundError(f"data set {name!r} needs a folder{known}: {wanted(name)}{_or_hub(name)}")
     return ()
 
 
