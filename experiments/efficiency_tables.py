@@ -134,7 +134,7 @@ def _verdict(mode: _Mode, name: str) -> str:
     found = {row: exponent(mode.lengths, seconds) for row, seconds in mode.seconds.items()}
     known = {row: value for row, value in found.items() if math.isfinite(value.high) and row not in (SOFTMAX, MATRIX)}
     if not known or not math.isfinite(found[SOFTMAX].value):
-        return f"{name}: too few lengths or seeds for exponents."
+        return f"{name}: too few lengths or seeds for intervals of exponents, so nothing is said about which are linear."
     linear = [row for row, value in known.items() if value.high <= LINEAR]
     rest = [f"{row} {value.value:.2f}" for row, value in known.items() if row not in linear]
     ends = {row: crossover(mode.lengths, _mean(mode.seconds[row]), _mean(mode.seconds[SOFTMAX])) for row in known}
