@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
+import itertools
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -28,12 +31,14 @@ EXPERIMENTS = {
     "film": "one fit of a kernel followed step by step; draws learning.gif",
     "coulomb_synthetic": "the Coulomb paper's synthetic benchmark: every kernel method under label noise, budgets and run time",
 }
+WITHOUT_PAPER = ("gas", "kernel_learning", "matching", "classify", "conversion", "film")  # experiments without that preset
 HELP = ("-h", "--help", "help")
 USAGE = f"""usage: kernelgas COMMAND [options]        (also: python -m experiments COMMAND [options])
 
 commands
   demo            {DEMO}
-  list            the experiments
+  list            the experiments, with their presets
+  list NAME       one experiment: its presets, and the names of its tasks, rows and parts
   run NAME        one experiment; writes results/NAME/<time>/
   sweep NAME      the same with its units on a Dask cluster, of this machine or any other; several values of an option at once
   report          {REPORT}
@@ -45,13 +50,13 @@ commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, or 2 after a message on stderr (unknown name, bad option, bad data)."""
+    """Run one command and return its exit code: 0, or 2 after a line on stderr (unknown name, bad option, bad data)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     rest = [item for item in given if item != "--traceback"]
     try:
         return _dispatch(rest)
-    except KeyboardInterrupt:
-        print("\nkernelgas: interrupted; finished units are kept, the same command goes on from them", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("\nkernelgas: " + "; ".join(["interrupted", *map(str, stop.args)]), file=sys.stderr)
         return 130
     except (ValueError, OSError) as error:
         if rest != given:
@@ -64,12 +69,12 @@ def _dispatch(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if command in HELP or (command == "list" and rest and rest[0] in HELP):
         print(USAGE, end="")
-    elif command in ("--version", "list") and rest:
-        raise ValueError(f"{command} takes nothing else, got {rest[0]!r}")
+    elif (command == "--version" and rest) or (command == "list" and len(rest) > 1):
+        raise ValueError(f"{command} takes nothing else, got {rest[-1]!r}")
     elif command == "--version":
         print(f"kernelgas {version()}")
     elif command == "list":
-        print(listed())
+        print(described(rest[0]) if rest else listed())
     elif command == "demo":
         _demo(rest)
     elif command == "report":
@@ -82,9 +87,46 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def listed() -> str:
-    """The experiments, one a line, with what they are."""
+    """The experiments, one a line, with what they are and their presets."""
     width = max(map(len, EXPERIMENTS))
-    return "\n".join(f"{name:{width}}  {summary}" for name, summary in EXPERIMENTS.items())
+    lines = (f"{name:{width}}  {summary} [{presets(name)}]" for name, summary in EXPERIMENTS.items())
+    return "\n".join([*lines, "\nin brackets: the presets; kernelgas list NAME names the tasks, rows and parts of an experiment"])
+
+
+def presets(name: str) -> str:
+    """The presets of an experiment, without importing it."""
+    return "smoke, cpu" if name in WITHOUT_PAPER else "smoke, cpu, paper"
+
+
+def described(name: str) -> str:
+    """One experiment: what it is, its presets, and what its units or options may be named."""
+    module = experiment(name)
+    lines = [f"{label}: {'; '.join(values)}" for label, values in _names(module).items() if values]
+    return "\n".join([f"{name}  {EXPERIMENTS[name]}", f"preset: {', '.join(module.PRESETS)}", *lines])
+
+
+def _names(module: ModuleType) -> dict[str, list[str]]:
+    """Names that units and options of the presets and of every part have, such as {"task": ["sst2", "qqp"]}."""
+    found: dict[str, dict[str, None]] = {}
+    for config in _presets_and_parts(module):
+        units = [*module.units(config)] if hasattr(module, "units") else []
+        options = [{name: value} for name, values in vars(config).items() if isinstance(values, tuple) for value in values]
+        for name, value in (pair for named in (*units, *options) for pair in named.items()):
+            if isinstance(value, str):
+                found.setdefault(name.removesuffix("s"), {})[value] = None
+    return {"part": list(getattr(module, "PARTS", ())), **{name: list(values) for name, values in found.items()}}
+
+
+def _presets_and_parts(module: ModuleType) -> list[Any]:
+    """The preset of a command without --preset, the same with each part where a Config has one, and the other presets."""
+    from dataclasses import replace
+
+    default = module.PRESETS["cpu"]
+    found = [default]
+    for part in module.PARTS if hasattr(default, "part") else ():
+        with contextlib.suppress(ValueError):  # a part that needs other options too
+            found.append(replace(default, part=part))
+    return [*found, *module.PRESETS.values()]
 
 
 def version() -> str:
@@ -106,11 +148,29 @@ def experiment(name: str) -> ModuleType:
 
 
 def parse(config: type, arguments: Sequence[str], program: str, description: str, default: Any = None) -> Any:
-    """A frozen Config from command-line options; tyro prints help and exits with 2 on an unknown option."""
+    """A frozen Config from command-line options; ValueError for one that is unknown or wrong, exit with 0 after help."""
     import tyro
 
     start = {} if default is None else {"default": default}
-    return tyro.cli(config, args=list(arguments), prog=program, description=description, **start)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(config, args=list(arguments), prog=program, description=description, **start)
+    except SystemExit as stop:
+        if stop.code:
+            raise ValueError(_unboxed(said.getvalue())) from None
+        raise
+
+
+def _unboxed(box: str) -> str:
+    """What tyro's box says is wrong, as one line: its first part that is more than a title, between rules of either character set."""
+
+    def rule(line: str) -> bool:
+        return line.startswith(("╭", "╰")) or not line.strip(" │─-")
+
+    parts = (lines for is_rule, lines in itertools.groupby(box.splitlines(), rule) if not is_rule)
+    words = next((text for lines in parts if ":" in (text := " ".join(line.strip(" │") for line in lines))), box)
+    return words.removeprefix("Error parsing Config: ").removeprefix("Error parsing ").replace("Unrecognized", "unknown")
 
 
 def _demo(arguments: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ def section(
     if table.sizes["row"]:
         found = compared(table, gain)
         tables, n_pictures = [*own(table), *([] if found is None else [differences(found, gain)]), *tables], 1 if found is None else 2
-        verdicts = [] if found is None else [said(found, k, gain) for k in np.flatnonzero(found["leading"])]
+        verdicts = [] if found is None else [said(found, int(k), gain) for k in np.flatnonzero(found["leading"])]
     size = json.loads(ds.attrs["config"])["size"]
     note = f"{ds.attrs['finished']} of {ds.attrs['planned']} units ran. Reduced: {reduced.get(size, 'nothing')}."
     return Section(title, f"{text}\n\n{note}", tables, dict(list(captions.items())[:n_pictures]), verdicts)

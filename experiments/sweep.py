@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import os
 import shutil
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -78,13 +79,18 @@ def over(
     workers : processes of a Dask cluster on this machine; 0: this process, one unit after another.
     scheduler : address of a running Dask scheduler ("tcp://host:8786") instead; its workers need this package and the same data folder.
     retries : how often a unit that failed is tried again.
-    progress : a bar on stderr.
+    progress : a bar on stderr, after a line that says how many units were finished before.
+
+    KeyboardInterrupt says how many units are kept, if any are.
     """
     if workers < 0 or retries < 0:
         raise ValueError(f"workers and retries must be at least 0, got {workers} and {retries}")
     module = named(name)
     runs = {label: planned(module, config, results) for label, config in configs.items()}
     todo = _agreed([(label, unit) for label, run in runs.items() for unit in run.todo])
+    if progress and first_process():
+        n_planned = sum(len(run.planned) for run in runs.values())
+        tqdm.write(f"{n_planned - len(todo)} of {n_planned} units finished before", file=sys.stderr)
     if todo and results:
         writable(results)
     if todo and hasattr(module, "prepare"):
@@ -94,9 +100,13 @@ def over(
         outcomes = _on_cluster(module.__name__, configs, todo, workers, scheduler, retries)
     else:
         outcomes = ((task, _tried(module.__name__, configs[task[0]], task[1], retries)) for task in todo)
-    with closing(outcomes):
-        for (label, unit), outcome in tqdm(outcomes, short_name(module), len(todo), disable=not progress or not todo):
-            runs[label].take(unit, outcome)
+    try:
+        with closing(outcomes):
+            for (label, unit), outcome in tqdm(outcomes, short_name(module), len(todo), disable=not progress or not todo):
+                runs[label].take(unit, outcome)
+    except KeyboardInterrupt:
+        kept = sum(len(run.planned) - len(run.todo) for run in runs.values()) if results else 0
+        raise KeyboardInterrupt(*([f"{kept} finished units are kept, the same command goes on from them"] if kept else [])) from None
     failed = [error for run in runs.values() for error in run.failed.values()]
     if failed and not any(run.finished for run in runs.values()):
         raise NothingMeasured(f"no unit of {short_name(module)} could be measured; the first error: {failed[0]}")
@@ -141,7 +151,7 @@ class Run:
         """Keep a finished unit, name a failed one."""
         if isinstance(outcome, BaseException):
             self.failed[key(unit)] = f"{type(outcome).__name__}: {outcome}"
-            tqdm.write(f"{short_name(self.module)} {key(unit)} failed: {self.failed[key(unit)]}{_raised_at(outcome)}", file=sys.stderr)
+            tqdm.write(f"{short_name(self.module)} {key(unit)} failed: {self.failed[key(unit)]}{raised_at(outcome)}", file=sys.stderr)
             return
         self.finished[key(unit)] = outcome
         if first_process():
@@ -206,7 +216,7 @@ def short_name(module: ModuleType) -> str:
     return module.__name__.rpartition(".")[2]
 
 
-def _raised_at(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
     """The line that raised an error, where it is known."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
@@ -228,13 +238,15 @@ def _tried(module: str, config: Any, unit: Unit, retries: int) -> Record | xr.Da
 
 def _on_cluster(
     module: str, configs: Mapping[str, Any], todo: Sequence[Task], workers: int, scheduler: str, retries: int
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Outcomes as they come from a cluster; a unit whose worker dies goes to another one."""
     if not todo:
         return
     from distributed import as_completed
 
     with cluster(workers, scheduler) as client:
+        if scheduler:
+            _say_if_idle(client, scheduler)
         futures = {client.submit(measured, module, configs[task[0]], task[1], pure=False, retries=retries): task for task in todo}
         for future in as_completed(futures):
             error = future.exception()
@@ -253,11 +265,35 @@ def cluster(workers: int, scheduler: str = "") -> Iterator[Any]:
             yield client
         return
     with (
+        _unasked_ends(),
         LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None) as local,
         Client(local) as client,
     ):
         client.register_plugin(_deaf_to_ctrl_c())
         yield client
+
+
+@contextmanager
+def _unasked_ends() -> Iterator[None]:
+    """Says nothing of workers that have to be killed when the cluster ends: one inside a long computation can't hear that it shall end."""
+    log = logging.getLogger("distributed.nanny")
+
+    def other(record: logging.LogRecord) -> bool:
+        return "still alive after" not in record.getMessage()
+
+    log.addFilter(other)
+    try:
+        yield
+    finally:
+        log.removeFilter(other)
+
+
+def _say_if_idle(client: Any, scheduler: str, patience: float = 3.0) -> None:
+    """A line on stderr if the scheduler has no worker after so many seconds; units wait until one comes."""
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    except TimeoutError:
+        tqdm.write(f"waiting for workers of {scheduler}", file=sys.stderr)
 
 
 def _deaf_to_ctrl_c() -> Any:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +36,8 @@ def test_help_and_list_answer_without_heavy_imports():
     ("arguments", "message"),
     [
         (["fly"], "unknown command 'fly'; known: demo, list, run"),
-        (["list", "extra"], "list takes nothing else, got 'extra'"),
+        (["list", "gas", "extra"], "list takes nothing else, got 'extra'"),
+        (["list", "gsa"], "unknown experiment 'gsa'; known: gas"),
         (["--version", "extra"], "--version takes nothing else, got 'extra'"),
         (["run"], "run needs the name of an experiment; known: gas"),
         (["run", "gsa"], "unknown experiment 'gsa'; known: gas, kernel_learning, matching, "),
@@ -116,7 +119,28 @@ def test_a_smoke_preset_needs_no_folder_and_is_told_and_drawn(name, tmp_path, mo
 
 @pytest.mark.parametrize(("option", "message"), [("--n-particle", "--n-particle"), ("--n-particles", "n_particles must be an integer")])
 def test_bad_options_exit_with_2(capsys, option, message):
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["run", "gas", option, "0"])
-    assert exit_.value.code == 2
-    assert message in capsys.readouterr().err
+    assert cli.main(["run", "gas", option, "0"]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_presets_are_listed_as_they_are():
+    for name in cli.EXPERIMENTS:  # read, as importing them all takes long
+        tree = ast.parse((Path(cli.__file__).parent / f"{name}.py").read_text())
+        (made,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PRESETS")
+        assert cli.presets(name) == ", ".join(key.value for key in made.keys)
+
+
+def test_an_experiment_is_listed_with_its_presets_tasks_rows_and_parts(capsys):
+    assert cli.main(["list", "sentence_classification"]) == 0
+    said = capsys.readouterr().out
+    for words in ("preset: smoke, cpu, paper", "task: ", "; qqp", "row: ", "K-softplus; V-sigmoid2; K-sigmoid2", "part: main; ablations"):
+        assert words in said
+    assert cli.described("gas").splitlines()[1] == "preset: smoke, cpu"
+
+
+@pytest.mark.parametrize("name", ["sentence_classification", "vision", "language_modelling", "long_range"])
+def test_epochs_before_phase_a_are_named_where_they_are_too_many(name, capsys):
+    assert cli.main(["run", name, "--preset", "smoke", "--n-epochs", "2", "--n-warm", "5"]) == 2
+    assert "n_epochs must be more than n_warm, of which there are 5, got 2" in capsys.readouterr().err

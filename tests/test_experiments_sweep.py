@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import cli, gas, launch, sentence_classification, sweep, units
+from experiments import cli, gas, launch, outcomes, sentence_classification, sweep, units
 from tests import planted_experiment as planted
 
 
@@ -30,8 +30,8 @@ def known(monkeypatch):
     """The commands find it too."""
     monkeypatch.setitem(cli.EXPERIMENTS, "planted", "planted")
     monkeypatch.setattr(cli, "experiment", lambda name: planted)
-    monkeypatch.setattr(launch.sections, "section", lambda name, ds: f"table of {name}")
-    monkeypatch.setattr(launch.sections, "draw", lambda *_: None)
+    monkeypatch.setattr(outcomes.sections, "section", lambda name, ds: f"table of {name}")
+    monkeypatch.setattr(outcomes.sections, "draw", lambda *_: None)
 
 
 def test_a_unit_that_fails_is_tried_again_named_and_left_out(capsys, monkeypatch):
@@ -143,6 +143,26 @@ def test_a_scheduler_that_does_not_answer_is_named():
         sweep.run(planted, planted.Config(), scheduler="nonsense")
 
 
+def test_a_scheduler_without_workers_is_said_once(capsys):
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 0, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as local, distributed.Client(local) as client:
+        sweep._say_if_idle(client, "tcp://host:1", patience=0.05)
+        assert capsys.readouterr().err == "waiting for workers of tcp://host:1\n"
+        local.scale(1)
+        sweep._say_if_idle(client, "tcp://host:1")
+        assert not capsys.readouterr().err
+
+
+def test_workers_that_are_ended_unasked_are_no_news(caplog):
+    log = sweep.logging.getLogger("distributed.nanny")
+    with sweep._unasked_ends():
+        log.warning("Worker process still alive after 4.0 seconds, killing")
+        log.warning("another")
+    log.warning("Worker process still alive later")
+    assert [record.getMessage() for record in caplog.records] == ["another", "Worker process still alive later"]
+
+
 @pytest.mark.slow
 def test_a_scheduler_started_apart_serves_the_same_sweep(tmp_path, importable):
     file = tmp_path / "scheduler.json"
@@ -191,6 +211,8 @@ def test_results_must_be_a_folder(tmp_path, module, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="results must be a folder, got the file"):
         sweep.run(module, module.Config(), results=str(tmp_path / "file"))
+    with pytest.raises(FileNotFoundError, match=r"results must be a folder, got .*nothere', which does not exist"):
+        units.saved(tmp_path / "nothere")
     monkeypatch.setattr(sweep.os, "access", lambda *_: False)
     with pytest.raises(PermissionError, match="results must be a folder that can be written"):
         sweep.run(module, module.Config(), results=str(tmp_path))
@@ -206,7 +228,9 @@ def test_run_keeps_units_and_goes_on_from_them(tmp_path, monkeypatch, capsys, kn
     monkeypatch.setattr(planted, "measure", lambda *_: pytest.fail("measured again"))
     assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "b"]) == 0
     assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "--n-seeds", "3", "--dry-run"]) == 0
-    said = capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "2 of 2 units finished before" in shown.err
+    said = shown.out
     assert "Plan of planted_experiment" in said
     assert next(line for line in said.splitlines() if line.startswith("a ")).split()[:3] == ["a", "3", "2"]
     assert "to do: " in said
@@ -248,8 +272,77 @@ def test_several_values_of_an_option_are_run_side_by_side(tmp_path, monkeypatch,
     assert cli.main(["sweep", "planted", "--preset", "smoke", "--workers", "0", "--over", "lam=0,0.5", "--over", "rows=a,a b"]) == 0
     said = capsys.readouterr().out
     assert all(f"#### lam={lam} rows={rows}" in said for lam in ("0", "0.5") for rows in ("a", "a b"))
-    assert "All settings" in said
     assert len(list(Path("results/units").iterdir())) == 2  # rows are no setting
+    lines = said.partition("All settings\n")[2].splitlines()
+    assert lines[0].split() == ["setting", "row", "accuracy", "[%]"]
+    assert [line.split()[:3] for line in lines[2:-1]] == [
+        [f"lam={lam}", f"rows={rows[0]}", *rows[1:], row][:3] if len(rows) == 1 else [f"lam={lam}", "rows=a", "b"]
+        for lam in ("0", "0.5")
+        for rows in (["a"], ["a", "b"])
+        for row in rows
+    ]
+    assert lines[2].split()[-3:] == ["0.0", "±", "0.0"]
+
+
+def test_a_summary_has_the_units_of_the_tables_and_leaves_out_what_did_not_run():
+    coords = {"task": ["x", "y"], "row": ["a", "b"], "seed": [0, 1]}
+    accuracy, loss = np.full((2, 2, 2), 0.5), np.full((2, 2, 2), 1.23456)
+    accuracy[0, 0], loss[0, 0], accuracy[1], loss[1] = [0.25, 0.75], [1.0, 2.0], np.nan, np.nan
+    dims = tuple(coords)
+    ds = xr.Dataset({"log_loss": (dims, loss), "accuracy": (dims, accuracy), "seconds": (dims, loss)}, coords)
+    table = outcomes.summary({"lr=1": ds, "lr=2": ds.sel(row=["b"])})
+    assert table.header == ["setting", "task", "row", "accuracy [%]", "log loss"]
+    assert table.rows[0] == ["lr=1", "x", "a", "50.0 ± 35.4", "1.500 ± 0.707"]
+    assert table.rows[1:] == [[label, "x", "b", "50.0 ± 0.0", "1.235 ± 0.000"] for label in ("lr=1", "lr=2")]
+
+
+def test_a_setting_that_cannot_be_told_is_named_and_the_others_are_told(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+
+    def section(name, ds):
+        if json.loads(ds.attrs["config"])["lam"] == 0:
+            raise ValueError("nothing to say")
+        return "told"
+
+    monkeypatch.setattr(outcomes.sections, "section", section)
+    assert cli.main(["sweep", "planted", "--preset", "smoke", "--workers", "0", "--over", "lam=0,1", "--out", "told here"]) == 1
+    shown = capsys.readouterr()
+    assert "told\n" in shown.out
+    assert "All settings" in shown.out
+    assert "results of lam=0 are kept, but could not be told: ValueError: nothing to say" in shown.err
+    assert len(list(Path("told here/planted").iterdir())) == 2
+
+
+def test_an_empty_folder_writes_none(tmp_path, monkeypatch, capsys, known):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "--results", "kept", "--out", ""]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert "table of planted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.0, "< 1 s"), (0.4, "< 1 s"), (90, "90 s"), (600, "10 min"), (9000, "2.5 h"), (400_000, "5 days"), (285_879_104, "9 years")],
+)
+def test_times_are_said_in_a_unit_that_fits(seconds, words):
+    assert outcomes._duration(seconds) == words
+
+
+@pytest.mark.parametrize(("n_bytes", "words"), [(3 * 2**20, "3 MiB"), (2.5 * 2**30, "2.5 GiB"), (1_912_881 * 2**20, "1.8 TiB")])
+def test_sizes_are_said_in_a_unit_that_fits(n_bytes, words):
+    assert outcomes._size(n_bytes) == words
+
+
+def test_a_plan_warns_of_memory_that_is_not_here_and_says_when_nothing_is_to_do(monkeypatch):
+    configs = {"": planted.Config(rows=("a",), n_seeds=1)}
+    assert "WARNING" not in str(outcomes.plan(planted, configs, "", 1))
+    monkeypatch.setattr(planted, "estimate", lambda *_: (0.1, 2.0**60))
+    said = str(outcomes.plan(planted, configs, "", 2))
+    assert "to do: < 1 s of processor time" in said
+    assert "a unit needs 1,048,576.0 TiB of memory at most" in said
+    assert "WARNING: this machine has " in said
+    monkeypatch.setattr(planted, "units", lambda config: iter(()))
+    assert outcomes.plan(planted, configs, "", 1).notes == ["to do: nothing"]
 
 
 @pytest.mark.parametrize(
@@ -257,27 +350,33 @@ def test_several_values_of_an_option_are_run_side_by_side(tmp_path, monkeypatch,
     [
         (["sweep", "planted", "--over", "lam"], "--over must look like OPTION=A,B, got 'lam'"),
         (["sweep", "planted", "--over", "lam=1,"], "--over must look like OPTION=A,B"),
-        (["run", "planted", "--lam", "-1"], "lam must be at least 0, got -1"),
+        (["sweep", "planted", "--over", "bogus=1,2"], "--over bogus: the experiment has no option --bogus"),
         (["sweep"], "sweep needs the name of an experiment"),
     ],
 )
 def test_bad_options_stop_before_any_work(arguments, message, capsys, monkeypatch, known):
     monkeypatch.setattr(planted, "measure", lambda *_: pytest.fail("measured"))
-    code = 0
-    try:
-        code = cli.main(arguments)
-    except SystemExit as stopped:
-        code = stopped.code
-    assert code == 2
-    shown = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert message in shown
+    assert cli.main(arguments) == 2
+    assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", [["--preset", "huge"], ["--no-such-option", "1"], ["--worker", "2"]])
-def test_unknown_options_are_refused(option, capsys, known):
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["run", "planted", *option])
-    assert stopped.value.code == 2
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--preset", "huge"], "--preset of planted must be one of smoke, cpu, paper, got 'huge'"),
+        (["--no-such-option", "1"], "unknown options: --no-such-option, 1"),
+        (["--worker", "2"], "unknown options: --worker, 2"),
+        (["--retries", "x"], "argument --retries: invalid int value: 'x'"),
+        (["--n-seeds", "x"], "--n-seeds: invalid literal for int()"),
+        (["--lam", "-1"], "error: lam must be at least 0, got -1"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(option, message, capsys, known):
+    assert cli.main(["run", "planted", *option]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("kernelgas: error: ")
+    assert said.count("\n") == 1
+    assert message in said
 
 
 def test_the_papers_sizes_without_data_are_a_rehearsal_that_writes_nothing(tmp_path, monkeypatch, capsys, known):
@@ -303,12 +402,18 @@ def test_help_shows_the_options_of_the_run_and_of_the_experiment(capsys, known):
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, monkeypatch, capsys, known):
     monkeypatch.chdir(tmp_path)
 
+    measure = planted.measure
+
     def interrupted(config, unit):
-        raise KeyboardInterrupt
+        if unit["row"] == "b":
+            raise KeyboardInterrupt
+        return measure(config, unit)
 
     monkeypatch.setattr(planted, "measure", interrupted)
-    assert cli.main(["run", "planted", "--preset", "smoke"]) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "b", "a"]) == 130
+    assert capsys.readouterr().err.endswith("kernelgas: interrupted\n")  # nothing is kept yet
+    assert cli.main(["run", "planted", "--preset", "smoke", "--rows", "a", "b"]) == 130
+    assert "interrupted; 2 finished units are kept, the same command goes on from them" in capsys.readouterr().err
 
 
 @pytest.mark.slow
