@@ -72,13 +72,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How many planned units finished, in all and by the value of the first coordinate; which are missing; how many are not planned."""
+    """How many planned units finished, in all and by the value of the first coordinate; which are missing; how many are not planned.
+
+    searched: of a search for learning rates, which no plan of a table counts.
+    """
 
     planned: int
     finished: int
     by_first: Mapping[str, tuple[int, int]]
     missing: Sequence[str]
     others: int
+    searched: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,11 +135,12 @@ def part(name: str, settings: Mapping[str, Any], dataset: xr.Dataset) -> Part:
     preset, different = nearest(module, settings)
     label = ", ".join([preset, *(f"{field}={_short(value)}" for field, value in different.items())])
     reduced = getattr(module, "REDUCED", {}).get(preset, "")
-    section, drawn = _told(name, dataset)
+    covered = coverage(module, preset, different, dataset)
+    section, drawn = _told(name, dataset.assign_attrs(_counted(covered)))
     files = {file: f"{name}-{units.digest(name, settings)[:6]}-{file}" for file in drawn}  # each setting has its own
     section = dataclasses.replace(section, pictures={files[file]: section.pictures.get(file, section.title) for file in drawn})
     figures = {files[file]: figure for file, figure in drawn.items()}
-    return Part(name, label, reduced, settings, dataset, coverage(module, preset, different, dataset), section, figures)
+    return Part(name, label, reduced, settings, dataset, covered, section, figures)
 
 
 def nearest(module: ModuleType, settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -163,7 +168,15 @@ def coverage(module: ModuleType, preset: str, different: Mapping[str, Any], data
         ran, n = by_first.get(str(unit[dims[0]]), (0, 0))
         by_first[str(unit[dims[0]])] = (ran + (units.key(unit) in done), n + 1)
     named = [", ".join(str(value) for value in unit.values()) for unit in missing]
-    return Coverage(len(planned), len(planned) - len(missing), by_first, named, len(done - keys))
+    others = [json.loads(text) for text in done - keys]
+    searched = sum(", lr " in str(unit.get("row", "")) for unit in others)
+    return Coverage(len(planned), len(planned) - len(missing), by_first, named, len(others) - searched, searched)
+
+
+def _counted(c: Coverage) -> dict[str, int]:
+    """The counts that a section tells: those of the preset's plan, or of the search for learning rates where only that ran."""
+    alone = c.searched and not c.finished
+    return {"finished": c.searched if alone else c.finished, "planned": c.searched if alone else c.planned}
 
 
 def finished(dataset: xr.Dataset, dims: Sequence[str]) -> set[str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from experiments.claims import INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Outcome
 from experiments.claims.rules import Finding
-from experiments.report import STYLE, Section, Table, figure_bytes, machine, section_html
+from experiments.report import STYLE, Section, Table, figure_bytes, machine, p_value, section_html
 
 if TYPE_CHECKING:
-    from experiments.evidence import Evidence, Part
+    from experiments.evidence import Coverage, Evidence, Part
 
-HEADER = ("verdict", "claim", "paper", "ours (95 % interval)", "n", "p", "must lie", "setting, or the command")
+HEADER = ("verdict", "claim", "paper", "ours (95 % interval)", "n", "p (of how many)", "must lie", "setting, or the command")
 KINDS = {REPRODUCED: "yes", NOT_REPRODUCED: "no", INCONCLUSIVE: "open", NOT_RUN: "never"}
 MEANING = {
     REPRODUCED: "the interval lies wholly where the claim puts the number",
@@ -28,8 +28,11 @@ MEANING = {
     NOT_RUN: "no unit of these rows has finished; the command stands in the row",
 }
 READING = (
-    "Verdicts follow from rules in code (experiments/claims), not from prose. n: seeds (or sizes, or conditions) behind a number. p: of "
-    "the likelier direction, corrected by Holm's method over the claims of one table with one setting; a verdict needs 0.05 at most. The "
+    "Verdicts follow from rules in code (experiments/claims), not from prose. n: seeds (or sizes, or conditions) behind a number. p for: "
+    "how likely such a number is if it does not lie where it must; p against: if it does, or comes as near as counts for none. The smaller "
+    "one is shown, corrected by Holm's method over so many claims, those of one table with one setting; a verdict needs 0.05 at most. This "
+    "is another question than in the tables and figures of the experiments, whose p is of no difference, corrected over their lines. "
+    "Where a paper's own figure contradicts its sentence, the row says so, and whether our interval holds that figure. The "
     "intervals shown are not corrected, so one may lie apart from the bound and the claim be inconclusive still. Differences are paired by "
     "seed, and by test example where the examples are kept."
 )
@@ -61,8 +64,25 @@ def _row(outcome: Outcome) -> list[str]:
     """The cells of a claim, in the order of HEADER."""
     claim, finding = outcome.claim, outcome.finding
     where = claim.how_to_run() if finding is None else "; ".join(filter(None, (outcome.label, finding.note)))
-    p = "-" if finding is None or not finding.certain else "< 0.001" if outcome.p < 0.001 else f"{outcome.p:.3f}"
-    return [outcome.verdict, claim.says, claim.paper, told(finding), str(finding.n) if finding else "-", p, claim.region.words, where]
+    n = str(finding.n) if finding else "-"
+    return [outcome.verdict, claim.says, _paper(outcome), told(finding), n, _p(outcome), claim.region.words, where]
+
+
+def _p(outcome: Outcome) -> str:
+    """p with its direction and the number of claims that it is corrected for."""
+    if outcome.finding is None or not outcome.finding.certain:
+        return "-"
+    if outcome.p >= 1:
+        return f"1 (of {outcome.family})"
+    return f"{p_value(outcome.p)} {'for' if outcome.upholds else 'against'} (of {outcome.family})"
+
+
+def _paper(outcome: Outcome) -> str:
+    """The paper's figure; where it contradicts the sentence, that, and whether ours agrees with the figure."""
+    if not outcome.claim.contradicted:
+        return outcome.claim.paper
+    ours = {None: "", True: "; our interval holds this figure", False: "; our interval does not hold this figure"}[outcome.agrees]
+    return f"{outcome.claim.paper}, which contradicts the claim{ours}"
 
 
 def _tables(outcomes: Sequence[Outcome]) -> Iterator[tuple[str, str, list[Outcome]]]:
@@ -91,21 +111,27 @@ def _coverage(parts: Sequence[Part]) -> Table:
         c = part.coverage
         by_first = "; ".join(f"{name} {ran} of {n}" for name, (ran, n) in c.by_first.items())
         more = f", and {len(c.missing) - MOST_MISSING} more" if len(c.missing) > MOST_MISSING else ""
-        missing = "; ".join(c.missing[:MOST_MISSING]) + more if c.finished else "all"
+        missing = "; ".join(c.missing[:MOST_MISSING]) + more if c.finished else "the main table" if c.searched else "all"
         rows.append(
-            [f"{part.name}, {part.label}", f"{c.finished} of {c.planned}", str(c.others), by_first, missing if c.missing else "none"]
+            [f"{part.name}, {part.label}", *_finished(c), str(c.searched), str(c.others), by_first, missing if c.missing else "none"]
         )
     notes = [
-        "finished: of the units that the preset plans. more: finished units that it does not plan, such as other parts, rows or seeds.",
+        "finished: of the units that the preset plans. of rates: those of a search for learning rates, on seeds that are in no table. "
+        "more: finished units that neither plans, such as other parts, rows or seeds.",
         "Nothing is filled in: what did not run is missing from every number on this page.",
     ]
-    return Table("Units", ["experiment", "finished", "more", "by the first coordinate", "missing"], rows, notes)
+    return Table("Units", ["experiment", "finished", "of rates", "more", "by the first coordinate", "missing"], rows, notes)
+
+
+def _finished(c: Coverage) -> list[str]:
+    """The cell of finished units; a search alone does not plan the main table."""
+    return ["-" if c.searched and not c.finished else f"{c.finished} of {c.planned}"]
 
 
 def _origin(part: Part) -> list[str]:
     """Reduction, data, dates and machines of one experiment, a sentence each."""
     c = part.coverage
-    lines = [f"{c.finished} of {c.planned} planned units ran" + (f", and {c.others} more." if c.others else ".")]
+    lines = [f"{_ran(c)}."]
     if part.reduced:
         lines.append(f"Against the paper's sizes: {part.reduced}.")
     for first, source in part.facts.get("data", {}).items():
@@ -114,6 +140,19 @@ def _origin(part: Part) -> list[str]:
     for made in _distinct(part.made):
         lines.append(f"Made: {made}.")
     return lines
+
+
+def _ran(c: Coverage) -> str:
+    """How many units ran, each kind against its own plan."""
+    kinds = [f"{c.finished} of {c.planned} planned units ran"] if c.finished or not c.searched else []
+    kinds += [f"{c.searched} units of a search for learning rates ran, which are no part of the tables"] if c.searched else []
+    return ", and ".join([*kinds, *([f"{c.others} more"] if c.others else [])])
+
+
+def _title(part: Part) -> str:
+    """The section's title with its setting; a search for learning rates alone is named so."""
+    what = ", search for learning rates" if part.coverage.searched and not part.coverage.finished else ""
+    return f"{part.section.title}{what} ({part.name}, {part.label})"
 
 
 def _distinct(made: Sequence[dict[str, str]]) -> list[str]:
@@ -198,7 +237,7 @@ def _part_html(part: Part, figures: Path) -> str:
     """One experiment: where it comes from, then its own section."""
     lines = "".join(map(_note, _origin(part)))
     settings = html.escape(json.dumps(part.settings, indent=2))
-    named = Section(**vars(part.section) | {"title": f"{part.section.title} ({part.name}, {part.label})"})
+    named = Section(**vars(part.section) | {"title": _title(part)})
     return section_html(named, figures) + lines + f"<details><summary>Settings</summary><pre>{settings}</pre></details>"
 
 
@@ -231,7 +270,7 @@ def _marked(outcome: Outcome) -> list[str]:
 def _part_blocks(part: Part) -> Iterable[str]:
     """One experiment in Markdown."""
     section = part.section
-    yield f"## {section.title} ({part.name}, {part.label})"
+    yield f"## {_title(part)}"
     yield section.text
     yield "\n".join(f"* {line}" for line in _origin(part))
     yield from map(_grid, section.tables)

@@ -72,7 +72,9 @@ def recall_section(ds: xr.Dataset) -> Section:
     for method in ds["method"].values:
         part = ds.sel({"method": method})
         numbers = [spread(part["accuracy"], 100), spread(part["non_positive"], 100), spread(part["effective_rank"])]
-        rows.append([str(method), *numbers, spread(part["dead"], 100), f"{float(part['state'][0]):.0f}", spread(part["seconds"])])
+        rows.append(
+            [str(method), *numbers, spread(part["dead"], 100), spread(part["state"].mean(keepdims=True), digits=0), spread(part["seconds"])]
+        )
     header = ["method", "accuracy %", "sums <= 0 %", "rank", "dead %", "state", "seconds"]
     notes = [
         f"seeds: {ds.sizes['seed']}, mean ± standard deviation; sums <= 0: share of queries whose kernel sum is not positive",

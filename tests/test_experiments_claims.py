@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from experiments.claims import INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Claim, Results, judge
+from experiments import theory_checks
+from experiments.claims import CLAIMS, INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Claim, Results, judge, theory
 from experiments.claims.claim import greater, less, within
 from experiments.claims.rules import Finding, difference, exponent, mean_difference, ratio, value, worst
+from experiments.evidence_page import _row
 from tests.planted_results import classified
 
 A, B = {"task": "sst2", "row": "a"}, {"task": "sst2", "row": "b"}
@@ -215,7 +218,58 @@ def test_the_worst_of_all_conditions():
 
 
 def test_regions_say_what_they_ask():
-    assert greater(0, 0.5).words == "above 0; less than 0.5 is no gain"
+    assert greater(0, 0.5).words == "above 0 (less than 0.5 above it counts as none)"
+    assert less(0, 0.005).words == "below 0 (less than 0.005 below it counts as none)"
     assert within(2, 0.5).words == "between 1.5 and 2.5"
     with pytest.raises(ValueError, match="tolerance must be positive, got 0"):
         within(1, 0)
+
+
+# ---- the papers' own figures -------------------------------------------------------------------------------------------------------------
+
+SIGNED = re.compile(r"[+-][0-9.]+")
+EVERY = [claim for claims in CLAIMS.values() for claim in claims]
+
+
+def test_a_difference_that_a_paper_states_is_known_as_a_number():
+    stated = [claim for claim in EVERY if SIGNED.match(claim.paper)]
+    assert len(stated) > 60
+    for claim in stated:
+        assert claim.figure == pytest.approx(float(SIGNED.match(claim.paper).group()), abs=0.051), claim.name
+
+
+def test_a_sentence_is_contradicted_just_where_the_papers_figure_lies_outside():
+    for claim in EVERY:
+        low, high = claim.region.claimed
+        assert claim.contradicted == (claim.figure is not None and (claim.figure <= low or claim.figure >= high))
+    named = {claim.name for claim in EVERY if claim.contradicted}
+    assert {"K-sigmoid2 beats V-sigmoid2 on SST-2", "ListOps: n beats softmax", "K-favor against softmax on SST-2"} <= named
+    assert "K-elu beats V-elu on SST-2" not in named
+
+
+@pytest.mark.parametrize(("truth", "agrees"), [(0.7, False), (0.6, True)])
+def test_ours_agrees_with_the_papers_figure_where_the_interval_holds_it(truth, agrees):
+    claim = Claim("a", "a beats b", "s", "-0.5 points", "e", difference(A, B), greater(0), figure=-0.5)
+    outcome = judge([claim], {"e": [Results("", {}, planted(truth, 0.6))]})[0]
+    assert (outcome.claim.contradicted, outcome.agrees) == (True, agrees)
+    assert ("our interval holds" if agrees else "does not hold") in _row(outcome)[2]
+    single = judge([claim], {"e": [Results("", {}, planted(truth, 0.6).isel(seed=[0]))]})[0]
+    assert single.agrees is None
+    assert _row(single)[2].endswith("contradicts the claim")
+
+
+def test_p_says_its_direction_and_of_how_many():
+    of = [Claim(name, "s", "s", "", "e", rule, greater(0)) for name, rule in (("up", difference(A, B)), ("down", difference(B, A)))]
+    cells = [_row(outcome)[5] for outcome in judge(of, {"e": [Results("", {}, planted(0.8, 0.6))]})]
+    assert cells == ["< 0.001 for (of 2)", "< 0.001 against (of 2)"]
+
+
+def test_the_share_on_the_wall_is_what_free_particles_do():
+    rng, step = np.random.default_rng(0), 0.01
+    x = 0.5 * rng.standard_normal((4000, 2))
+    for _ in range(300):
+        x = x + np.sqrt(2 * step) * rng.standard_normal(x.shape)
+        x = x / np.maximum(1, np.linalg.norm(x, axis=1, keepdims=True))
+    on_wall = np.mean(np.linalg.norm(x, axis=1) > 1 - 1e-9)
+    assert on_wall == pytest.approx(float(theory.wall_share(np.array(step))), abs=0.02)
+    assert theory_checks.Config().step_sizes == theory.WALL_STEPS

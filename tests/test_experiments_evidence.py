@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import cli, coulomb_synthetic, evidence, evidence_page, units
+from experiments import cli, coulomb_synthetic, evidence, evidence_page, long_range, units
 from experiments.claims import CLAIMS, INCONCLUSIVE, NOT_REPRODUCED, NOT_RUN, REPRODUCED, VERDICTS, Results, judge
 from experiments.claims.claim import Region
 
@@ -285,3 +285,18 @@ def test_settings_are_shown(folder, found):
     text = (folder / "index.html").read_text()
     for part in found.parts:
         assert json.dumps(part.settings["n_features"]) in text
+
+
+@pytest.mark.parametrize("main", [False, True])
+def test_a_search_for_learning_rates_is_named_so_and_counts_against_no_table(tmp_path, main):
+    settings = units.settings(long_range, long_range.PRESETS["cpu"])
+    store = units.Store(tmp_path, "long_range", settings)
+    planned = list(long_range.units(long_range.PRESETS["cpu"]))
+    rates = [{**planned[0], "row": f"softmax, lr {rate:g}", "seed": 1000} for rate in (0.001, 0.003)]
+    for unit in rates + planned[: 3 * main]:
+        store.append(units.record(unit, {"accuracy": 0.5}, 1.0))
+    part = evidence.gather("", [units.saved(tmp_path)]).parts[0]
+    assert (part.coverage.finished, part.coverage.searched, part.coverage.others) == (3 * main, 2, 0)
+    assert evidence_page._title(part).startswith(f"{part.section.title}{'' if main else ', search for learning rates'} (long_range")
+    said = evidence_page._ran(part.coverage)
+    assert said.startswith(f"3 of {len(planned)} planned units ran, and 2 units of a search" if main else "2 units of a search")

@@ -41,13 +41,13 @@ class Region:
 
 def greater(than: float = 0.0, zone: float = 0.0) -> Region:
     """A gain: above `than`; one that is surely less than `zone` above it is none."""
-    words = f"above {than:g}" + (f"; less than {than + zone:g} is no gain" if zone else "")
+    words = f"above {than:g}" + (f" (less than {zone:g} above it counts as none)" if zone else "")
     return Region((than, math.inf), (than + zone, math.inf), words)
 
 
 def less(than: float = 0.0, zone: float = 0.0) -> Region:
     """The mirror image of `greater`, for losses, errors and times."""
-    words = f"below {than:g}" + (f"; more than {than - zone:g} is no gain" if zone else "")
+    words = f"below {than:g}" + (f" (less than {zone:g} below it counts as none)" if zone else "")
     return Region((-math.inf, than), (-math.inf, than - zone), words)
 
 
@@ -73,6 +73,13 @@ class Claim:
     command: str = ""  # that runs it; by default the experiment's preset cpu
     differs: str = ""  # how our settings differ from the paper's
     needs: Mapping[str, Any] | None = None  # settings that the results must have
+    figure: float | None = None  # the paper's figure as a number, where it is of the kind that `rule` measures
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the paper's own figure lies where the sentence would be wrong."""
+        low, high = self.region.claimed
+        return self.figure is not None and not low < self.figure < high
 
     def how_to_run(self) -> str:
         """The command that measures this claim."""
@@ -85,13 +92,27 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim and what was found under the setting named `label`; `p` is Holm's, of the likelier direction, 1 without an interval."""
+    """A claim and what was found under the setting named `label`.
+
+    `p` is Holm's over a `family` of so many claims, of the likelier direction: that the claim holds (`upholds`) or that it does not; 1
+    without an interval.
+    """
 
     claim: Claim
     finding: Finding | None
     verdict: str
     p: float
     label: str = ""
+    upholds: bool = True
+    family: int = 1
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether the interval of ours holds the paper's figure; None without one of the two."""
+        if self.finding is None or not self.finding.certain or self.claim.figure is None:
+            return None
+        _, low, high = self.finding.interval()
+        return low <= self.claim.figure <= high
 
 
 class Results(NamedTuple):
@@ -112,15 +133,19 @@ def judge(claims: Sequence[Claim], results: Mapping[str, Sequence[Results]]) -> 
     for place, (claim, finding, label) in enumerate(found):
         if finding is not None and finding.certain:
             tables.setdefault((claim.source, label), []).append(place)
-    inside, outside = np.ones(len(found)), np.ones(len(found))
+    inside, outside, family = np.ones(len(found)), np.ones(len(found)), np.ones(len(found), int)
     for places in tables.values():
+        family[places] = len(places)
         members = [(found[place][0].region, found[place][1]) for place in places]
         inside[places] = holm([finding.inside(*region.claimed) for region, finding in members if finding])
         outside[places] = holm([finding.outside(*region.material) for region, finding in members if finding])
     return [
-        Outcome(claim, finding, _verdict(finding, inside[k], outside[k]), float(min(inside[k], outside[k])), label)
+        Outcome(
+            claim, finding, _verdict(finding, inside[k], outside[k]), float(min(inside[k], outside[k])), label,
+            bool(inside[k] <= outside[k]), int(family[k]),
+        )
         for k, (claim, finding, label) in enumerate(found)
-    ]
+    ]  # fmt: skip
 
 
 def _findings(claim: Claim, results: Sequence[Results]) -> list[tuple[Finding | None, str]]:

@@ -48,8 +48,15 @@ BASELINES = {  # accuracy in the order of TASKS
 ABLATED = ("softmaxfeat", "favor", "softplus")
 
 
-def _claim(name: str, says: str, table: str, paper: str, rule: Rule, region: Region, command: str = "") -> Claim:
-    return Claim(name, says, f"{PAPER}, {table}", paper, EXPERIMENT, rule, region, command, DIFFERS)
+def _claim(
+    name: str, says: str, table: str, paper: str, rule: Rule, region: Region, command: str = "", figure: float | None = None
+) -> Claim:
+    return Claim(name, says, f"{PAPER}, {table}", paper, EXPERIMENT, rule, region, command, DIFFERS, figure=figure)
+
+
+def _gain(name: str, says: str, table: str, gain: float, rule: Rule, region: Region) -> Claim:
+    """A claim about a difference of accuracies of which the paper's is known."""
+    return _claim(name, says, table, f"{100 * gain:+.1f} points", rule, region, figure=100 * gain)
 
 
 def _at(task: str, row: str) -> Place:
@@ -67,10 +74,6 @@ def _gap(task: str, column: int, second: str = "V") -> list[float]:
     return [table[f"K-{name}"][column] - table[f"V-{name}" if second == "V" else second][column] for name in MAPS]
 
 
-def _points(gain: float) -> str:
-    return f"{100 * gain:+.1f} points"
-
-
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
@@ -80,10 +83,10 @@ def _learned_against_vanilla(task: str) -> Iterator[Claim]:
     name, table = TASKS[task], f"table of {TASKS[task]}, learned against vanilla"
     for kernel, pair, gain in zip(MAPS, _pairs(task), _gap(task, ACCURACY), strict=True):
         says = f"Learning the particles of {kernel} raises its accuracy on {name}"
-        yield _claim(f"K-{kernel} beats V-{kernel} on {name}", says, table, _points(gain), difference(*pair), greater(0, ZONE))
+        yield _gain(f"K-{kernel} beats V-{kernel} on {name}", says, table, gain, difference(*pair), greater(0, ZONE))
     says = f"Learned kernels are more accurate than vanilla ones on {name}, on average over the maps"
     gain = _mean(_gap(task, ACCURACY))
-    yield _claim(f"K beats V on {name}", says, f"{table}, mean", _points(gain), mean_difference(_pairs(task)), greater(0, ZONE))
+    yield _gain(f"K beats V on {name}", says, f"{table}, mean", gain, mean_difference(_pairs(task)), greater(0, ZONE))
 
 
 def _against_softmax(task: str) -> Iterator[Claim]:
@@ -91,7 +94,7 @@ def _against_softmax(task: str) -> Iterator[Claim]:
     name, table = TASKS[task], f"table of {TASKS[task]}, learned against softmax"
     for kernel, pair, gain in zip(MAPS, _pairs(task, "softmax"), _gap(task, ACCURACY, "softmax"), strict=True):
         says = f"Linear attention with learned {kernel} is at least as accurate as softmax on {name}"
-        yield _claim(f"K-{kernel} against softmax on {name}", says, table, _points(gain), difference(*pair), greater(-ZONE))
+        yield _gain(f"K-{kernel} against softmax on {name}", says, table, gain, difference(*pair), greater(-ZONE))
 
 
 def _against_baselines(task: str) -> Iterator[Claim]:
@@ -101,7 +104,7 @@ def _against_baselines(task: str) -> Iterator[Claim]:
     for row, figures in BASELINES.items():
         gain = mean - figures[list(TASKS).index(task)]
         says = f"Learned kernels are more accurate than {row} on {name}, on average over the maps"
-        yield _claim(f"K beats {row} on {name}", says, table, _points(gain), mean_difference(_pairs(task, row)), greater(0, ZONE))
+        yield _gain(f"K beats {row} on {name}", says, table, gain, mean_difference(_pairs(task, row)), greater(0, ZONE))
 
 
 def _calibration(task: str) -> Iterator[Claim]:
@@ -112,7 +115,7 @@ def _calibration(task: str) -> Iterator[Claim]:
         for words, score, column, unit, zone in kinds:
             gap, rule = _mean(_gap(task, column, second)), mean_difference(_pairs(task, second), score)
             says = f"Learned kernels have a lower {words} than {other} on {name}, on average over the maps"
-            yield _claim(f"{words} of K below {second} on {name}", says, table, f"{gap:+.4f}{unit}", rule, less(0, zone))
+            yield _claim(f"{words} of K below {second} on {name}", says, table, f"{gap:+.4f}{unit}", rule, less(0, zone), figure=gap)
         if second == "softmax":
             says = f"Learned kernels are better calibrated than softmax on {name}, on average over the maps"
             rule, paper = (
@@ -127,7 +130,8 @@ def _cost(task: str) -> Iterator[Claim]:
     times = [FIGURES[task][f"K-{name}"][SECONDS] / FIGURES[task][f"V-{name}"][SECONDS] for name in MAPS]
     says = f"Learning the kernel takes about twice the training time on {TASKS[task]}"
     rule = ratio(_pairs(task), "training_seconds")
-    yield _claim(f"training time of K over V on {TASKS[task]}", says, "training time", f"{_mean(times):.2f} times", rule, within(2.0, 0.5))
+    name, paper = f"training time of K over V on {TASKS[task]}", _mean(times)
+    yield _claim(name, says, "training time", f"{paper:.2f} times", rule, within(2.0, 0.5), figure=paper)
 
 
 def _repulsion() -> Iterator[Claim]:

@@ -6,6 +6,7 @@ Rows "flexformer" (s, stationary) and "flexformer-nonstationary" (n) are trained
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from experiments.claims.claim import Claim, Region, greater, less, within
@@ -66,8 +67,9 @@ def _row(name: str, task: str = "") -> Place:
 # ---- Long Range Arena --------------------------------------------------------------------------------------------------------------------
 
 
-def _lra(name: str, says: str, table: str, paper: str, rule: Rule, region: Region) -> Claim:
-    return Claim(name, says, f"{PAPER}, Long Range Arena, {table}", paper, "long_range", rule, region, differs=SHORTER)
+def _lra(name: str, says: str, table: str, gain: float, rule: Rule, region: Region, of: str = "") -> Claim:
+    source = f"{PAPER}, Long Range Arena, {table}"
+    return Claim(name, says, source, f"{gain:+.2f} points{of}", "long_range", rule, region, differs=SHORTER, figure=gain)
 
 
 def _against(first: str, rivals: tuple[str, ...], task: str = "") -> Rule:
@@ -79,12 +81,12 @@ def _lra_average() -> Iterator[Claim]:
     for name in LINEAR:
         gain = LRA[FLEX_N][-1] - LRA[name][-1]
         says = f"Flexformer_n has a higher accuracy than {name}, on average over the five tasks"
-        yield _lra(f"LRA average: n beats {name}", says, "average", f"{gain:+.2f} points", _against(FLEX_N, (name,)), greater(0, ZONE))
+        yield _lra(f"LRA average: n beats {name}", says, "average", gain, _against(FLEX_N, (name,)), greater(0, ZONE))
     for first, second, words in ((FLEX_N, "softmax", "softmax"), (FLEX_S, "softmax", "softmax"), (FLEX_N, FLEX_S, "Flexformer_s")):
         kind, gain = ("n" if first == FLEX_N else "s"), LRA[first][-1] - LRA[second][-1]
         says = f"Flexformer_{kind} has a higher accuracy than {words}, on average over the five tasks"
         rule = _against(first, (second,))
-        yield _lra(f"LRA average: {kind} beats {words}", says, "average", f"{gain:+.2f} points", rule, greater(0, ZONE))
+        yield _lra(f"LRA average: {kind} beats {words}", says, "average", gain, rule, greater(0, ZONE))
 
 
 def _lra_tasks() -> Iterator[Claim]:
@@ -94,12 +96,12 @@ def _lra_tasks() -> Iterator[Claim]:
         gain = LRA[FLEX_N][place] - LRA[best][place]
         says = f"Flexformer_n is at least as accurate as the best linear baseline on {name}"
         rule = _against(FLEX_N, LINEAR, task)
-        yield _lra(f"{name}: n against the best linear", says, "against linear", f"{gain:+.2f} points ({best})", rule, greater(-ZONE))
+        yield _lra(f"{name}: n against the best linear", says, "against linear", gain, rule, greater(-ZONE), f" ({best})")
     for words, rivals, table in (("softmax", "softmax", "against softmax"), ("Flexformer_s", FLEX_S, "n against s")):
         for place, (task, name) in enumerate(TASKS.items()):
             gain = LRA[FLEX_N][place] - LRA[rivals][place]
             says, rule = f"Flexformer_n is more accurate than {words} on {name}", _against(FLEX_N, (rivals,), task)
-            yield _lra(f"{name}: n beats {words}", says, table, f"{gain:+.2f} points", rule, greater(0, ZONE))
+            yield _lra(f"{name}: n beats {words}", says, table, gain, rule, greater(0, ZONE))
 
 
 def _lra_values() -> Iterator[Claim]:
@@ -126,8 +128,9 @@ def _language() -> Iterator[Claim]:
             verb = "comes within 2 % of" if other == "softmax" else "has a lower perplexity than"
             says, rule = f"Flexformer_n {verb} {other} in language modelling", difference(_row(FLEX_N), _row(other), score="loss")
             yield Claim(
-                f"language: n against {other}", says, f"{PAPER}, WikiText-103", paper, "language_modelling", rule, region, differs=differs
-            )
+                f"language: n against {other}", says, f"{PAPER}, WikiText-103", paper, "language_modelling", rule, region, differs=differs,
+                figure=math.log(PERPLEXITY[FLEX_N][0] / PERPLEXITY[other][0]),
+            )  # fmt: skip
     for name, row in (("softmax", "softmax"), ("Flexformer_s", FLEX_S), ("Flexformer_n", FLEX_N)):
         says, target = f"{name} reaches this perplexity on WikiText-103 (small model)", PERPLEXITY[row][0]
         rule = value({"task": "wikitext103", "row": row}, "perplexity")
@@ -145,9 +148,14 @@ def _transfer() -> Iterator[Claim]:
         says = f"Converted with Flexformer_n, the encoder scores at least what it does with Hedgehog on {task}"
         rule = difference(*({"task": task, "source": "own", "row": row} for row in (FLEX_N, "hedgehog")), score="score")
         source = f"{PAPER}, GLUE"
-        yield Claim(f"GLUE {task}: n against hedgehog", says, source, paper, "transfer", rule, greater(-1.0), command, differs)
+        yield Claim(
+            f"GLUE {task}: n against hedgehog", says, source, paper, "transfer", rule, greater(-1.0), command, differs,
+            figure=figures[4] - figures[3],
+        )  # fmt: skip
     says, rule = "Flexformer_n keeps 95 % of the teacher's score, on average", value({"source": "own", "row": FLEX_N}, "share")
-    yield Claim("GLUE: share of the teacher", says, f"{PAPER}, GLUE, average", "83.7 of 85.5", "transfer", rule, greater(0.95), "", differs)
+    name, source, share = "GLUE: share of the teacher", f"{PAPER}, GLUE, average", 100 * 83.7 / 85.5
+    paper = f"83.7 of 85.5, {share:.1f} %"
+    yield Claim(name, says, source, paper, "transfer", rule, greater(95), "", differs, figure=share)
     for task, (hedgehog, flex) in MOVED.items():
         places = [{"task": task, "source": source} for source in SOURCES if source != task]
         pairs = [({**place, "row": FLEX_N}, {**place, "row": "hedgehog"}) for place in places]
@@ -155,8 +163,9 @@ def _transfer() -> Iterator[Claim]:
         rule, paper = mean_difference(pairs, "score"), f"{flex} against {hedgehog}"
         source = f"{PAPER}, transfer"
         yield Claim(
-            f"transfer to {task}", says, source, paper, "transfer", rule, greater(0, ZONE), command, f"{differs}; two sources of four"
-        )
+            f"transfer to {task}", says, source, paper, "transfer", rule, greater(0, ZONE), command, f"{differs}; two sources of four",
+            figure=flex - hedgehog,
+        )  # fmt: skip
 
 
 def _efficiency() -> Iterator[Claim]:

@@ -104,7 +104,7 @@ def _conversion() -> Iterator[Claim]:
     bars = {"proposal": 0.94, "particles": 0.985, "hedgehog": 0.985, "particles end to end": 0.993}
     for row, bar in bars.items():
         says = f"Converted with {row}, an encoder keeps {100 * bar:g} % of its score"
-        yield _claim(f"conversion: {row}", says, table, f"{100 * bar:g} %", name, value({"row": row}, "share"), greater(bar))
+        yield _claim(f"conversion: {row}", says, table, f"{100 * bar:g} %", name, value({"row": row}, "share"), greater(100 * bar))
 
 
 # ---- against softmax and the linear baselines --------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ UNITS = {  # score: (factor, unit)
     "f1": (100.0, "%"),
     "calibration_error": (100.0, "%"),
     "score": (100.0, "%"),
+    "share": (100.0, "%"),
     "log_loss": (1.0, "nats"),
     "loss": (1.0, "nats"),
 }

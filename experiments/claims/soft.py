@@ -26,8 +26,11 @@ ELSEWHERE = f"{ON_IMAGENET}, then a detection or segmentation package with its b
 ZONE = 0.5  # points up to which a gain is none
 
 
-def _vision(name: str, says: str, table: str, paper: str, rule: Rule, region: Region, differs: str = DIFFERS, command: str = "") -> Claim:
-    return Claim(name, says, f"{PAPER}, {table}", paper, "vision", rule, region, command, differs)
+def _vision(
+    name: str, says: str, table: str, paper: str, rule: Rule, region: Region, differs: str = DIFFERS, command: str = "",
+    figure: float | None = None,
+) -> Claim:  # fmt: skip
+    return Claim(name, says, f"{PAPER}, {table}", paper, "vision", rule, region, command, differs, figure=figure)
 
 
 def _at(row: str, task: str | list[str]) -> Place:
@@ -42,11 +45,11 @@ def _attentions() -> Iterator[Claim]:
             says, rule = f"SOFT is more accurate than {other} on {where}", difference(_at("soft", tasks), _at(other, tasks))
             differs = DIFFERS if tasks is SMALL else ""
             paper = f"{gain:+.1f} points on ImageNet"
-            yield _vision(f"SOFT beats {other} on {where}", says, table, paper, rule, greater(0, ZONE), differs, command)
+            yield _vision(f"SOFT beats {other} on {where}", says, table, paper, rule, greater(0, ZONE), differs, command, gain)
     for other in ("soft", "softmax"):
         rule, says = difference(_at("soft++", SMALL), _at(other, SMALL)), f"SOFT++ is at least as accurate as {other} on small images"
-        paper = f"{79.4 - IMAGENET[other]:+.1f} points on ImageNet"
-        yield _vision(f"SOFT++ against {other} on small images", says, "small images, SOFT++", paper, rule, greater(-ZONE))
+        gain, name = 79.4 - IMAGENET[other], f"SOFT++ against {other} on small images"
+        yield _vision(name, says, "small images, SOFT++", f"{gain:+.1f} points on ImageNet", rule, greater(-ZONE), figure=gain)
 
 
 def _sizes() -> Iterator[Claim]:

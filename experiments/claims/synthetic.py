@@ -15,7 +15,7 @@ EXPERIMENT = "coulomb_synthetic"
 MODERATE, LOW, HIGH = slice(0.1, 10.0), slice(0.0, 1e-3), slice(1e3, 1e9)  # noise on the logit
 ZONE = 0.5  # points up to which a gain is none
 CURVE = "a curve, no number"
-DIFFERS = "5 dimensions, 10 data sets instead of one, accuracy on 4,000 fresh rows instead of 120"
+DIFFERS = "5 dimensions unless the setting names others, 10 data sets instead of one, accuracy on 4,000 fresh rows instead of 120"
 GROWTH = {"logistic": 0.021, "svm": 1.477, "mkl": 1.961, "rff": 0.799, "importance": 0.967, "paper": 0.730}  # seconds ~ n^gamma
 NAMES = {
     "logistic": "logistic regression",
