@@ -114,7 +114,8 @@ def _names(module: ModuleType) -> dict[str, list[str]]:
         for name, value in (pair for named in (*units, *options) for pair in named.items()):
             if isinstance(value, str):
                 found.setdefault(name.removesuffix("s"), {})[value] = None
-    return {"part": list(getattr(module, "PARTS", ())), **{name: list(values) for name, values in found.items()}}
+    parts = {"part": list(module.PARTS)} if hasattr(module, "PARTS") else {}  # the presets may not have them all
+    return {name: list(values) for name, values in found.items()} | parts
 
 
 def _presets_and_parts(module: ModuleType) -> list[Any]:

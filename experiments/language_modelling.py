@@ -19,6 +19,7 @@ import numpy as np
 from experiments import language_texts as texts
 from experiments import learning_rates, sweep
 from experiments.language_texts import MADE_UP, SIZES, TASKS
+from experiments.linear_plan import PARTS as PARTS
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
 from experiments.matching import chosen

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from experiments import learning_rates, sweep
+from experiments.linear_plan import PARTS as PARTS
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
 from experiments.matching import chosen
