@@ -8,6 +8,7 @@ activations: on sentences, on windows of long texts with the kernels of the sent
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -152,7 +153,8 @@ def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
 def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
     """Names of the settings, and shares of the teacher's score."""
     named = ds.assign_coords(setting=list(SETTINGS[: ds.sizes["setting"]])) if "setting" in ds.dims else ds
-    return named.assign(share=ds.spearman / ds.spearman.sel(row="teacher", drop=True)) if "teacher" in ds.row else named
+    teacher = ds.spearman.sel(row="teacher", drop=True) if "teacher" in ds.row else math.nan
+    return named.assign(share=ds.spearman / teacher)
 
 
 def prepare(config: Config) -> None:

@@ -8,8 +8,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from experiments import plots
-from experiments.kernel_claims import Bar
-from experiments.metrics import mean_interval
+from experiments.kernel_claims import Bar, bar_of, measured
 from experiments.report import Section, Table, spread
 
 CLAIMS = {  # row: least share of the teacher's score, percent
@@ -60,6 +59,12 @@ def bars(ds: xr.Dataset) -> list[Bar]:
     """Each claim about the rows that the Dataset holds."""
     present = [row for row in CLAIMS if row in ds["row"].values]
     found = [_least(f"{row}: share of the teacher, %", 100 * ds["share"].sel(row=row), CLAIMS[row]) for row in present]
+    return [bar for bar in (*found, *_error_bars(ds, present)) if bar is not None]
+
+
+def _error_bars(ds: xr.Dataset, present: list[str]) -> list[Bar | None]:
+    """Those about attention errors."""
+    found: list[Bar | None] = []
     if "setting" not in ds.dims:
         return found
     for row in ("particles", "hedgehog"):
@@ -76,8 +81,10 @@ def figure(ds: xr.Dataset) -> Figure:
     axes = drawn.subplots(1, 2)
     plots.plot_methods(ds["spearman"].rename(row="method"), ax=axes[0], unit="Spearman correlation", scale=1.0)
     if "uniform" in ds["row"].values:
-        axes[0].axvline(float(ds["spearman"].sel(row="uniform").mean()), color=plots.GREY, linestyle=":")
-    drawn_rows = [row for row in STYLES if "kl" in ds and row in ds["row"].values]
+        floor = float(ds["spearman"].sel(row="uniform").mean())
+        axes[0].axvline(floor, color=plots.GREY, linestyle=":")
+        axes[0].text(floor, -0.75, "uniform attention", fontsize=8, color="#555555", ha="center")
+    drawn_rows = [row for row in STYLES if "kl" in ds and row in ds["row"].values and "sentences" in ds["setting"].values]
     for row in drawn_rows:
         line = ds["kl"].sel(row=row, setting="sentences").mean(("seed", "head"))
         colour, dashes = STYLES[row]
@@ -122,14 +129,14 @@ def _errors(ds: xr.Dataset, setting: str) -> Table:
 
 
 def _claims(found: list[Bar]) -> Table:
-    cells = [f"{bar.value:.3g} ({bar.low:.3g} to {bar.high:.3g})" for bar in found]
+    cells = [measured(bar, ".3g") for bar in found]
     rows = [[bar.claim, cell, bar.rule, "holds" if bar.holds else "FAILS"] for bar, cell in zip(found, cells)]
     return Table("Claims", ["claim", "measured (95 % interval)", "bar", "verdict"], rows, ["means over seeds, Student's interval"])
 
 
-def _least(claim: str, values: xr.DataArray, bar: float) -> Bar:
-    return Bar(claim, *mean_interval(values.values), f"at least {bar:g}", bool(values.mean() >= bar))
+def _least(claim: str, values: xr.DataArray, bar: float) -> Bar | None:
+    return bar_of(claim, values.values, f"at least {bar:g}", lambda mean: mean >= bar)
 
 
-def _most(claim: str, values: xr.DataArray, bar: float) -> Bar:
-    return Bar(claim, *mean_interval(values.values), f"at most {bar:g}", bool(values.mean() <= bar))
+def _most(claim: str, values: xr.DataArray, bar: float) -> Bar | None:
+    return bar_of(claim, values.values, f"at most {bar:g}", lambda mean: mean <= bar)

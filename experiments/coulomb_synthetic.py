@@ -372,12 +372,14 @@ def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
 
 def section(ds: xr.Dataset) -> Section:
     """Tables and verdicts of the part."""
-    return coulomb_tables.section(ds)
+    caption = "Mean over seeds; bands and bars are Student's 95 % intervals where there are several seeds. The title says the dimension."
+    pictures = {"coulomb_synthetic.png": caption} if plots.coulomb_drawable(ds) else {}
+    return replace(coulomb_tables.section(ds), pictures=pictures)
 
 
 def figures(ds: xr.Dataset) -> dict[str, Figure]:
     """The figure of the part by file name."""
-    return {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)}
+    return {"coulomb_synthetic.png": plots.figure_coulomb(ds, coulomb_tables.METHODS)} if plots.coulomb_drawable(ds) else {}
 
 
 _NOISE, _FEW = (1e-5, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e5), ("logistic", "rff", "paper", "particles")

@@ -79,7 +79,10 @@ def strength(ds: xr.Dataset) -> Section:
         rows.append([f"{lam:g}", *cells])
     for sigma in ds["sigma"].values if 0.0 in ds["lambda"].values else ():
         at = values.sel(sigma=sigma)
-        gains = {lam: paired_difference(at.sel({"lambda": lam}), at.sel({"lambda": 0.0})) for lam in ds["lambda"].values if lam}
+        both = {lam: at.sel({"lambda": [lam, 0.0]}).transpose("lambda", "seed").dropna("seed").values for lam in ds["lambda"].values if lam}
+        gains = {lam: paired_difference(*pair) for lam, pair in both.items() if pair.size}
+        if not gains:
+            continue
         best = max(gains, key=lambda lam: gains[lam].value)
         lines.append(f"sigma = {sigma:g}: lambda = {best:g} (the best of {len(gains)}) against 0: {verdict(gains[best])}")
     table = Table("Accuracy on fresh rows [%]", ["lambda", *(f"sigma {sigma:g}" for sigma in ds["sigma"].values)], rows)
@@ -102,8 +105,11 @@ def budget(ds: xr.Dataset) -> Section:
 def _ratio(values: xr.DataArray) -> str:
     if not {64, 256} <= set(values["n_features"].values.tolist()):
         return "-"
-    mean, low, high = mean_interval((values.sel(n_features=64) / values.sel(n_features=256)).values)
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    ratios = (values.sel(n_features=64) / values.sel(n_features=256)).dropna("seed").values
+    if not ratios.size:
+        return "-"
+    mean, low, high = mean_interval(ratios)
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})" if np.isfinite(low) else f"{mean:.3f} (one seed)"
 
 
 def tasks(ds: xr.Dataset) -> Section:

@@ -54,7 +54,7 @@ def gains(ds: xr.Dataset) -> list[Bar]:
 def recall_bars(ds: xr.Dataset) -> list[Bar]:
     """Bars on associative recall."""
     ds = ds.expand_dims(task=["recall"])
-    found = [_least(ds, "recall", name, 96) for name in ("flexformer, output norm", "flexformer, output norm, learned")]
+    found: list[Bar | None] = [_least(ds, "recall", name, 96) for name in ("flexformer, output norm", "flexformer, output norm, learned")]
     found += [_most(ds, "recall", name, 85) for name in ("favor", "favor, learned", "softmaxfeat", "softmaxfeat, learned")]
     found += [_most(ds, "recall", "flexformer, literal", 20), _no_effect(ds, "softmaxfeat, align", "softmaxfeat, shuffled")]
     return [bar for bar in found if bar is not None]
@@ -62,8 +62,14 @@ def recall_bars(ds: xr.Dataset) -> list[Bar]:
 
 def bars_table(title: str, bars: Sequence[Bar]) -> Table:
     """The bars as a table."""
-    rows = [[bar.claim, f"{bar.value:.1f} ({bar.low:.1f} to {bar.high:.1f})", bar.rule, "holds" if bar.holds else "FAILS"] for bar in bars]
+    rows = [[bar.claim, measured(bar, ".1f"), bar.rule, "holds" if bar.holds else "FAILS"] for bar in bars]
     return Table(title, ["claim", "measured (95 % interval)", "bar", "verdict"], rows, ["accuracy in percent, differences in points"])
+
+
+def measured(bar: Bar, form: str) -> str:
+    """A bar's number with its interval; of one seed alone."""
+    ends = f"({bar.low:{form}} to {bar.high:{form}})" if np.isfinite(bar.low) else "(one seed)"
+    return f"{bar.value:{form}} {ends}"
 
 
 def recall_section(ds: xr.Dataset) -> Section:
@@ -89,24 +95,27 @@ def recall_section(ds: xr.Dataset) -> Section:
 
 
 def _accuracy(ds: xr.Dataset, task: str, method: str) -> np.ndarray | None:
-    """Percent (seed,), or None where the Dataset has no such row."""
+    """Percent (seed,), NaN where a seed did not run, or None where none did."""
     if task not in ds["task"].values or method not in ds["method"].values:
         return None
-    return 100 * ds["accuracy"].sel({"task": task, "method": method}).values
+    values = 100 * ds["accuracy"].sel({"task": task, "method": method}).values
+    return values if np.isfinite(values).any() else None
 
 
-def _bar(claim: str, values: np.ndarray, rule: str, passes: Callable[[float], bool]) -> Bar:
-    return Bar(claim, *mean_interval(values), rule, passes(float(values.mean())))
+def bar_of(claim: str, values: np.ndarray, rule: str, passes: Callable[[float], bool]) -> Bar | None:
+    """The bar on the mean of the values (seed,) that are there; None without one."""
+    values = values[np.isfinite(values)]
+    return Bar(claim, *mean_interval(values), rule, passes(float(values.mean()))) if values.size else None
 
 
 def _least(ds: xr.Dataset, task: str, method: str, bar: float) -> Bar | None:
     values = _accuracy(ds, task, method)
-    return None if values is None else _bar(f"{task}: {method}", values, f"at least {bar:g}", lambda mean: mean >= bar)
+    return None if values is None else bar_of(f"{task}: {method}", values, f"at least {bar:g}", lambda mean: mean >= bar)
 
 
 def _most(ds: xr.Dataset, task: str, method: str, bar: float) -> Bar | None:
     values = _accuracy(ds, task, method)
-    return None if values is None else _bar(f"{task}: {method}", values, f"at most {bar:g}", lambda mean: mean <= bar)
+    return None if values is None else bar_of(f"{task}: {method}", values, f"at most {bar:g}", lambda mean: mean <= bar)
 
 
 def _gain(ds: xr.Dataset, task: str, method: str, rivals: Sequence[str], bar: float) -> Bar | None:
@@ -115,8 +124,8 @@ def _gain(ds: xr.Dataset, task: str, method: str, rivals: Sequence[str], bar: fl
     present = {name: values for name, values in others.items() if values is not None}
     if first is None or len(present) < len(rivals):
         return None
-    best = max(present, key=lambda name: present[name].mean())
-    return _bar(f"{task}: {method} minus {best}", first - present[best], f"at least {signed(bar, 0)}", lambda mean: mean >= bar)
+    best = max(present, key=lambda name: float(np.nanmean(present[name])))
+    return bar_of(f"{task}: {method} minus {best}", first - present[best], f"at least {signed(bar, 0)}", lambda mean: mean >= bar)
 
 
 def _equal(ds: xr.Dataset, task: str, method: str, control: str) -> Bar | None:
@@ -124,13 +133,16 @@ def _equal(ds: xr.Dataset, task: str, method: str, control: str) -> Bar | None:
     if first is None or second is None:
         return None
     rule = f"within {NONE_BETTER:g}: no claim"
-    return _bar(f"{task}: {method} minus {control}", first - second, rule, lambda mean: abs(mean) <= NONE_BETTER)
+    return bar_of(f"{task}: {method} minus {control}", first - second, rule, lambda mean: abs(mean) <= NONE_BETTER)
 
 
 def _no_effect(ds: xr.Dataset, method: str, control: str) -> Bar | None:
     """Phase A against its shuffled control: no effect is claimed unless it is ahead by two of its own standard deviations."""
     first, second = _accuracy(ds, "recall", method), _accuracy(ds, "recall", control)
-    if first is None or second is None or len(first) < 2:
+    if first is None or second is None:
+        return None
+    first, second = (values[np.isfinite(first - second)] for values in (first, second))
+    if len(first) < 2:
         return None
     limit = NONE_BETTER * float(second.std(ddof=1))
-    return _bar(f"recall: {method} minus {control}", first - second, f"below {limit:.1f}: no effect shown", lambda mean: mean < limit)
+    return bar_of(f"recall: {method} minus {control}", first - second, f"below {limit:.1f}: no effect shown", lambda mean: mean < limit)

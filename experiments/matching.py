@@ -147,7 +147,7 @@ def drawn(config: Config, task: str, seed: int) -> Draw:
 def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
     """Particles and attention of the first seed only; labels are those of the task's sequence."""
     shown = {name: ds[name].isel(seed=0, drop=True) for name in ("omega", "attention") if name in ds}
-    labels = {name: ds[name].isel(seed=0, drop=True).max("method") for name in ("query_label", "key_label")}
+    labels = {name: ds[name].isel(seed=0, drop=True).max("method") for name in ("query_label", "key_label") if name in ds}
     return ds.assign(shown | labels)
 
 
@@ -318,11 +318,14 @@ def section(ds: xr.Dataset) -> Section:
 
 def figures(ds: xr.Dataset) -> dict[str, Figure]:
     """Accuracy, and attention of one sequence."""
-    chance = [1 / int(ds["key_label"].sel(task=task).max() + 1) for task in ds["task"].values]
-    return {
-        "matching_accuracy.png": plots.figure_accuracy(ds, chance=chance),
-        "matching_attention.png": plots.figure_attention(ds),
-    }
+    drawn = {"matching_accuracy.png": plots.figure_accuracy(ds, chance=[_chance(ds, str(task)) for task in ds["task"].values])}
+    return drawn | ({"matching_attention.png": plots.figure_attention(ds)} if plots.attention_shown(ds)[0] else {})
+
+
+def _chance(ds: xr.Dataset, task: str) -> float | None:
+    """One over the number of labels; None where no sequence of the task is kept."""
+    last = float(ds["key_label"].sel(task=task).max()) if "key_label" in ds else math.nan
+    return 1 / (last + 1) if math.isfinite(last) else None
 
 
 PRESETS = {

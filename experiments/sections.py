@@ -179,8 +179,11 @@ def matching(ds: xr.Dataset) -> Section:
     )
     pictures = {
         "matching_accuracy.png": "Accuracy on fresh sequences: a dot for each seed, a bar at the mean.",
-        "matching_attention.png": "Attention of one test sequence, tokens ordered by label: blocks mean that like attends to like.",
+        "matching_attention.png": "Attention of one test sequence, tokens ordered by label, black lines part the labels: blocks mean that "
+        "like attends to like.",
     }
+    if not plots.attention_shown(ds)[0]:
+        del pictures["matching_attention.png"]
     title = "(c) A learned kernel inside attention, where its shape decides"
     tables = [Table("In-context matching", header, rows, notes)]
     if "known rule" in present:  # the table with every control

@@ -10,7 +10,7 @@ import xarray as xr
 
 from experiments import metrics
 from experiments.comparisons import compare_rows, holm
-from experiments.report import Section, Table, percent, signed, spread, verdict
+from experiments.report import Section, Table, interval, p_value, percent, signed, spread, verdict
 from experiments.sentence_rows import ABLATIONS, CONTROLS, MAPS, PARTS
 
 TITLES = {"sst2": "SST-2", "qqp": "QQP", "rotten_tomatoes": "Rotten Tomatoes", "digits": "digits"}
@@ -27,9 +27,10 @@ SCORES = {  # column: (variable, factor, digits)
     "ECE": ("calibration_error", 1, 3),
     "tempered log loss": ("log_loss_tempered", 1, 3),
     "tempered ECE": ("calibration_error_tempered", 1, 3),
-    "training s": ("training_seconds", 1, 0),
-    "test s": ("inference_seconds", 1, 1),
 }
+TIMES = {"training CPU s": ("cpu_seconds", "training_seconds", 0), "test s": ("inference_seconds", "inference_seconds", 1)}
+RELIABLE = ("softmax", "Performer", "V-softmaxfeat", "K-softmaxfeat", "V-softplus", "K-softplus")
+FEW = 3  # seeds below which Student's intervals are too wide to draw
 Pair = tuple[str, str]
 
 
@@ -54,13 +55,25 @@ def _text(ds: xr.Dataset) -> str:
 def pictures(ds: xr.Dataset) -> dict[str, str]:
     """File names and captions of the figures that the Dataset allows."""
     captions = {
-        "sentence_accuracy.png": "Accuracy of every row: seeds (dots) and their mean with its 95 % interval.",
-        "sentence_differences.png": "What Phase A adds to each map, in accuracy, with 95 % intervals over seeds and test rows.",
-        "sentence_reliability.png": "Share of right answers against stated probability, all seeds together.",
-        "sentence_ablations.png": "Accuracy under variations of Phase A, with 95 % intervals over seeds; filled: K-x, open: V-x.",
+        "sentence_accuracy.png": "Accuracy of every row: seeds (dots) and their mean (circle) with its 95 % interval, which fewer than "
+        f"{FEW} seeds do not have.",
+        "sentence_differences.png": "What Phase A adds to each map, in accuracy, with 95 % intervals over seeds and test rows; p of no "
+        "difference, corrected over all lines of all panels.",
+        "sentence_reliability.png": f"Share of right answers against stated probability, all seeds together, of {len(reliable(ds))} of "
+        f"{len(main_rows(ds))} rows, so that lines can be told apart: softmax, the redrawn baseline and two maps without and with Phase A, "
+        "as far as they ran.",
+        "sentence_ablations.png": f"Accuracy under variations of Phase A, with 95 % intervals over {FEW} seeds or more; filled: K-x, open: "
+        "V-x.",
     }
-    kept = list(captions)[:1] + (["sentence_differences.png"] if learned_pairs(ds) else []) + ["sentence_reliability.png"]
-    return {name: captions[name] for name in kept + (["sentence_ablations.png"] if varied(ds) else [])}
+    ran = dict(zip(captions, (main_rows(ds), learned_pairs(ds), reliable(ds), panels(ds)), strict=True))
+    return {name: caption for name, caption in captions.items() if ran[name]}
+
+
+def reliable(ds: xr.Dataset) -> list[str]:
+    """Rows of the reliability diagram: those of RELIABLE that ran, or the first of the main table that did."""
+    if "reliability" not in ds:
+        return []
+    return [row for row in RELIABLE if has(ds, row)] or main_rows(ds)[: len(RELIABLE)]
 
 
 # ---- what ran ----------------------------------------------------------------------------------------------------------------------------
@@ -90,6 +103,12 @@ def learned_pairs(ds: xr.Dataset) -> list[Pair]:
     return [(f"K-{name}", f"V-{name}") for name in MAPS if has(ds, f"K-{name}") and has(ds, f"V-{name}")]
 
 
+def panels(ds: xr.Dataset) -> list[str]:
+    """Panels of the figure of ablations in which some row ran."""
+    changed = {row.partition(" ")[2] for row in varied(ds)}
+    return [panel for panel, changes in ABLATIONS.items() if changed & set(changes)]
+
+
 def varied(ds: xr.Dataset) -> list[str]:
     """Rows of the ablations that ran."""
     return [row for row in PARTS["ablations"] if has(ds, row)]
@@ -110,7 +129,7 @@ def differences(ds: xr.Dataset, pairs: list[Pair]) -> xr.Dataset:
         parts.append(one.assign_coords(task=("pair", [task] * len(pairs))))
     found = xr.concat(parts, "pair", combine_attrs="override")
     found["p_corrected"] = ("pair", holm(found["p"].values))
-    return found.assign_attrs(correction="holm")
+    return found.assign_attrs(correction="holm", family=int(found["p"].notnull().sum()))
 
 
 def _loss(ds: xr.Dataset, pair: Pair) -> metrics.Estimate:
@@ -137,9 +156,24 @@ def _scores(ds: xr.Dataset) -> Iterator[Table]:
         one, rows = ds.sel(task=task), []
         for row in main_rows(ds):
             cells = [spread(one[name].sel(row=row), factor, digits) for name, factor, digits in SCORES.values()]
+            cells += [_middle(_time(one, *names).sel(row=row), digits) for *names, digits in TIMES.values()]
             rows.append([row, *cells, str(int(one.accuracy.sel(row=row).notnull().sum()))])
-        notes = ["mean ± standard deviation over seeds; accuracy, F1 and areas in percent, log loss in nats; training with Phase A"]
-        yield Table(TITLES[task], ["row", *SCORES, "seeds"], rows, notes)
+        notes = [
+            "mean ± standard deviation over seeds; accuracy, F1 and areas in percent, log loss in nats",
+            "times: medians over seeds, as a busy machine delays single runs; training: processor time with Phase A; test: by the clock",
+        ]
+        yield Table(TITLES[task], ["row", *SCORES, *TIMES, "seeds"], rows, notes)
+
+
+def _time(ds: xr.Dataset, first: str, second: str) -> xr.DataArray:
+    """The first score where a unit has it, else the second."""
+    return ds[first].fillna(ds[second]) if first in ds else ds[second]
+
+
+def _middle(values: xr.DataArray, digits: int) -> str:
+    """The median over the seeds that ran."""
+    middle = float(values.median())
+    return f"{middle:.{digits}f}" if math.isfinite(middle) else "-"
 
 
 def _against(ds: xr.Dataset, pairs: list[Pair], title: str) -> Table:
@@ -150,12 +184,17 @@ def _against(ds: xr.Dataset, pairs: list[Pair], title: str) -> Table:
     found, rows = differences(ds, pairs), []
     for k in range(found.sizes["pair"]):
         one = found.isel(pair=k)
-        value, low, high = (signed(100 * float(one[name])) for name in ("difference", "low", "high"))
-        loss, loss_low, loss_high = (signed(float(one[name]), 3) for name in ("loss", "loss_low", "loss_high"))
-        p = [f"{float(one[name]):.3f}" for name in ("p", "p_corrected")]
-        numbers = [value, f"{low} to {high}", *p, loss, f"{loss_low} to {loss_high}", str(int(one.n_seeds))]
+        if not one.n_seeds:
+            continue
+        value, ends = signed(100 * float(one.difference)), interval(float(one.low), float(one.high), scale=100)
+        loss, loss_ends = signed(float(one.loss), 3), interval(float(one.loss_low), float(one.loss_high), digits=3)
+        p = [p_value(float(one[name])) for name in ("p", "p_corrected")]
+        numbers = [value, ends, *p, loss, loss_ends, str(int(one.n_seeds))]
         rows.append([str(one.pair.values), TITLES[str(one.task.values)], *numbers])
-    notes = ["accuracy in points, over seeds and test rows; p corrected for all lines of the table (Holm); log loss in nats, over seeds"]
+    notes = [
+        "accuracy in points, over seeds and test rows; log loss in nats, over seeds",
+        f"p: of no difference in accuracy; p (Holm): corrected over the {found.attrs['family']} lines of the table that have one",
+    ]
     return Table(title, header, rows, notes)
 
 
@@ -165,14 +204,19 @@ def _cost(ds: xr.Dataset) -> Table:
     for task in tasks(ds):
         for first, second in learned_pairs(ds):
             learned, vanilla = (ds.sel(task=task, row=row) for row in (first, second))
-            ratio = float(learned.training_seconds.mean() / vanilla.training_seconds.mean())
+            ratio = _middle(_time(learned, *COST) / _time(vanilla, *COST), 2)
             aligned = [spread(learned[f"holdout_{when}"], digits=3) for when in ("before", "after")]
-            seconds = spread(learned.align_seconds)
-            rows.append([first, TITLES[task], seconds, f"{ratio:.2f}", *aligned])
+            if ratio != "-":
+                rows.append([first, TITLES[task], _middle(learned.align_seconds, 1), ratio, *aligned])
     notes = [
-        "seconds of Phase A; training time of K-x over that of V-x; centred alignment with the labels on sequences not used by Phase A"
+        "medians over seeds, as a busy machine delays single runs. seconds: of Phase A by the clock; time: processor time of the whole "
+        "training with K-x over that with V-x of the same seed",
+        "centred alignment with the labels on sequences not used by Phase A, mean ± standard deviation",
     ]
     return Table("What Phase A costs", ["row", "task", "seconds", "time, K over V", "alignment before", "after"], rows, notes)
+
+
+COST = ("cpu_seconds", "training_seconds")
 
 
 def _ablations(ds: xr.Dataset) -> Iterator[Table]:
@@ -224,8 +268,8 @@ def _best(ds: xr.Dataset) -> Iterator[str]:
     """The kernels that do best against softmax; the best of many is flattered by chance."""
     for task in tasks(ds):
         held = ds.accuracy.sel(task=task).mean("seed")
-        ours = [row for row in main_rows(ds) if row not in BASELINES]
-        rivals = [row for row in BASELINES if has(ds, row)]
+        there = [row for row in main_rows(ds) if bool(held.sel(row=row).notnull())]
+        ours, rivals = ([row for row in there if (row in BASELINES) == known] for known in (False, True))
         if not ours or not rivals:
             continue
         best = max(ours, key=lambda row: float(held.sel(row=row)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import xarray as xr
@@ -13,20 +13,17 @@ from experiments.linear_tables import lrs_option
 from experiments.metrics import paired_difference
 from experiments.report import Section, Table, signed, spread, verdict
 from experiments.vision import RANDOM, REDUCED, rated
-from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, SAMPLING, TUNED
+from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, ROWS, SAMPLING, TUNED
 
 PAPER = {  # SOFT, ImageNet-1k, Tiny: top-1 [%]
     "softmax": 79.1, "linformer": 78.2, "performer": 76.1, "nystromformer": 78.6, "soft": 79.3, "soft++": 79.4,
 }  # fmt: skip
-PAPER_LANDMARKS = {
-    "soft, 2x2 landmarks": "36: 79.0",
-    "soft, 3x3 landmarks": "49: 79.3",
-    "soft": "64: 79.3",
-    "soft, 8x8 landmarks": "81: 78.9",
-}
+PAPER_LANDMARKS = {36: 79.0, 49: 79.3, 64: 79.3, 81: 78.9}  # number of landmarks, none of which is a row's here
 PAPER_SAMPLING = {"soft": 79.3, "soft, conv landmarks": 79.3, "soft, random landmarks": 79.3, "soft, first landmarks": 79.0}
+GRIDS = ("soft, 2x2 landmarks", "soft, 3x3 landmarks", "soft", "soft, 8x8 landmarks")
 LEARNED = ("performer", "performer, learned", "particles, shuffled", "particles, width alone")
 NOTE = "mean ± standard deviation over seeds; differences are paired by seed, in points, with Student's 95 % interval"
+SINGLE = "one seed: neither standard deviations nor intervals; differences in points"
 CAPTIONS = {
     "accuracy.png": "Test accuracy of each row and seed; bars are means.",
     "landmarks.png": "Left: accuracy against the number of landmarks. Right: how they are made.",
@@ -41,11 +38,7 @@ def section(ds: xr.Dataset) -> Section:
     verdicts = [line for task in tasks for line in _main_verdicts(ds, task)]
     if tasks:
         last = tasks[-1]
-        ablations = (
-            ("Landmarks", ["soft", *BOTTLENECK], PAPER_LANDMARKS),
-            ("How landmarks are made", list(PAPER_SAMPLING), PAPER_SAMPLING),
-        )
-        found = (_ablation(ds, last, f"{title}, {last}", rows, paper) for title, rows, paper in ablations)
+        found = (_number_table(ds, last), _sampling_table(ds, last))
         tables += [table for table in (*found, _spread_table(ds, last)) if table]
         verdicts += _ablation_verdicts(ds, last)
     if RANDOM in ds["task"].values:
@@ -74,8 +67,13 @@ def drawn(ds: xr.Dataset, name: str) -> bool:
     if name == "norms.png":
         return RANDOM in ds["task"].values and bool(np.isfinite(ds["norm"]).any())
     tasks = tasks_of(ds)
-    rows = tuple(MAIN) if name == "accuracy.png" else (*BOTTLENECK, *SAMPLING)
-    return bool(tasks) and bool(present(ds, tasks[-1], rows))
+    return any(present(ds, task, MAIN) for task in tasks) if name == "accuracy.png" else bool(tasks and landmark_groups(ds, tasks[-1]))
+
+
+def landmark_groups(ds: xr.Dataset, task: str) -> dict[str, list[str]]:
+    """Rows of the figure of landmarks by panel, two at least in each."""
+    groups = {"number of landmarks": GRIDS, "how they are made": ("soft", *SAMPLING)}
+    return {title: rows for title, names in groups.items() if len(rows := present(ds, task, names)) > 1}
 
 
 def tasks_of(ds: xr.Dataset) -> list[str]:
@@ -105,8 +103,19 @@ def _main_tables(ds: xr.Dataset, task: str) -> list[Table]:
     header = ["attention", "accuracy [%]", "log loss", "ECE [%]", "against softmax", "train s", "weights", "norms of stages", "paper [%]"]
     of_norms = "norms: mean spectral norm of the trained attention matrices of stages 1 to 3 (none where the output is divided by its size)"
     return [
-        Table(f"Attentions, {task}", header, rows, [NOTE, of_norms, "paper: top-1 on ImageNet-1k, Tiny; soft++ from its released code"])
+        Table(
+            f"Attentions, {task}",
+            header,
+            rows,
+            [noted(ds, task, MAIN), of_norms, "paper: top-1 on ImageNet-1k, Tiny; soft++ from its released code"],
+        )
     ]
+
+
+def noted(ds: xr.Dataset, task: str, rows: Iterable[str]) -> str:
+    """What the numbers of these rows are: no deviations and intervals of one seed."""
+    most = max((int(ds["accuracy"].sel(task=task, row=row).notnull().sum()) for row in present(ds, task, rows)), default=0)
+    return NOTE if most > 1 else SINGLE
 
 
 def _main_verdicts(ds: xr.Dataset, task: str) -> list[str]:
@@ -161,17 +170,42 @@ def _integer(values: xr.DataArray) -> str:
 # ---- landmarks ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _ablation(ds: xr.Dataset, task: str, title: str, rows: Sequence[str], paper: Mapping[str, str | float]) -> Table | None:
-    found = present(ds, task, rows)
-    if len(found) < 2:
-        return None
-    lines = []
-    for row in found:
-        part = ds.sel(task=task, row=row)
-        cells = [spread(part["accuracy"], 100), spread(part["log_loss"], digits=3), _gain(ds, task, row, "soft")]
-        lines.append([named(row), *cells, spread(part["train_seconds"], digits=0), str(paper.get(row, "-"))])
-    header = ["landmarks", "accuracy [%]", "log loss", "against the default", "train s", "paper [%]"]
-    return Table(title, header, lines, [NOTE, "paper: top-1 on ImageNet-1k, Tiny, with its number of landmarks where that is the question"])
+def _number_table(ds: xr.Dataset, task: str) -> Table | None:
+    """Grids of landmarks; none has a number of landmarks of the paper's."""
+    rows = present(ds, task, GRIDS)
+    lines = [[grid(ds, row), *_ablation_cells(ds, task, row)] for row in rows]
+    paper = ", ".join(f"{n} landmarks {share:.1f} %" for n, share in PAPER_LANDMARKS.items())
+    notes = [
+        noted(ds, task, rows),
+        "4x4 = 16: a grid of 4 by 4 landmarks, each the mean of a window of tokens, in each of stages 1 to 3 as far as it has tokens",
+        f"the paper, ImageNet-1k, Tiny: {paper}",
+    ]
+    return Table(f"Number of landmarks, {task}", ["landmarks", *_ABLATION], lines, notes) if len(lines) > 1 else None
+
+
+def _sampling_table(ds: xr.Dataset, task: str) -> Table | None:
+    """How as many landmarks are made."""
+    rows = present(ds, task, PAPER_SAMPLING)
+    lines = [[named(row), *_ablation_cells(ds, task, row), f"{PAPER_SAMPLING[row]:.1f}"] for row in rows]
+    notes = [noted(ds, task, rows), "paper: top-1 on ImageNet-1k, Tiny, with its own number of landmarks"]
+    title = f"How landmarks are made, {task}"
+    return Table(title, ["landmarks", *_ABLATION, "paper [%]"], lines, notes) if len(lines) > 1 else None
+
+
+_ABLATION = ("accuracy [%]", "log loss", "against the default", "train s")
+
+
+def _ablation_cells(ds: xr.Dataset, task: str, row: str) -> list[str]:
+    part = ds.sel(task=task, row=row)
+    cells = [spread(part["accuracy"], 100), spread(part["log_loss"], digits=3), _gain(ds, task, row, "soft")]
+    return [*cells, spread(part["train_seconds"], digits=0)]
+
+
+def grid(ds: xr.Dataset, row: str) -> str:
+    """The landmarks of a row as their grid and number."""
+    default = json.loads(ds.attrs["config"])["landmarks"]
+    side = ROWS[row].side or default
+    return f"{side}x{side} = {side * side}" + (" (the default)" if side == default else "")
 
 
 def _spread_table(ds: xr.Dataset, task: str) -> Table | None:
@@ -183,12 +217,12 @@ def _spread_table(ds: xr.Dataset, task: str) -> Table | None:
         for name, narrow, wide in rows
     ]
     header = ["attention", "accuracy [%], spread 0.05", "0.02", "of the second"]
-    return Table(f"Spread of the first weights, {task}", header, lines, [NOTE]) if lines else None
+    return Table(f"Spread of the first weights, {task}", header, lines, [noted(ds, task, found)]) if lines else None
 
 
 def named(row: str) -> str:
     """A row of an ablation without what all rows share."""
-    return "means of 4x4 windows (the default)" if row == "soft" else row.removeprefix("soft, ").removesuffix(" landmarks")
+    return "means of windows (the default)" if row == "soft" else row.removeprefix("soft, ").removesuffix(" landmarks")
 
 
 def _ablation_verdicts(ds: xr.Dataset, task: str) -> list[str]:

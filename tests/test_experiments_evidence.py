@@ -241,7 +241,7 @@ def made_up(module, configs):
     return ds
 
 
-SCORES = ("accuracy", "fresh_accuracy", "log_loss", "loss", "brier", "calibration_error", "training_seconds", "seconds", "memory", "score")
+SCORES = ("accuracy", "fresh_accuracy", "log_loss", "loss", "brier", "calibration_error", "cpu_seconds", "seconds", "memory", "score")
 SCORES += (
     "perplexity",
     "share",

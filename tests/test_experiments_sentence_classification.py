@@ -247,3 +247,27 @@ def test_real_sentences_are_learned(task: str, tmp_path: Path) -> None:
     assert found["log_loss_tempered"] < 0.693
     assert found["holdout_after"] >= found["holdout_before"]
     assert len(found["correct"]) == {"sst2": 1821, "qqp": 2311, "rotten_tomatoes": 1066}[task]
+
+
+def test_a_run_on_a_busy_machine_does_not_change_what_phase_a_costs() -> None:
+    ds = planted(rows=("V-elu", "K-elu"), tasks=("sst2",))
+    ds["cpu_seconds"] = ds.cpu_seconds.where(ds.row != "K-elu", 60.0)
+
+    def row(of: xr.Dataset) -> list[str]:
+        return list(next(table for table in experiment.section(of).tables if table.title == "What Phase A costs").rows[0])
+
+    quiet = row(ds)
+    assert quiet[2:4] == ["5.0", "1.50"]
+    for name in ("align_seconds", "training_seconds", "cpu_seconds"):
+        ds[name].loc[{"row": "K-elu", "seed": 2}] = 1000.0
+    assert row(ds) == quiet
+    assert row(ds.drop_vars("cpu_seconds"))[3] == "1.12"  # 45 over 40 by the clock
+
+
+@pytest.mark.parametrize(("n_seeds", "drawn"), [(1, False), (2, False), (3, True)])
+def test_intervals_of_few_seeds_are_not_drawn(n_seeds: int, drawn: bool) -> None:
+    ds = planted(rows=("softmax", "K-elu"), tasks=("sst2",), n_seeds=n_seeds)
+    ax = experiment.figures(ds)["sentence_accuracy.png"].axes[0]
+    widths = [float(np.ptp(line.get_xdata())) for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 2]
+    assert any(width > 0 for width in widths) == drawn
+    assert sum(len(line.get_xdata()) for line in ax.lines if line.get_marker() == ".") == 2 * n_seeds

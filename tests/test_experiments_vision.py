@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attention.vision import VisionTransformer
-from experiments import vision
+from experiments import vision, vision_tables
 from experiments import vision_training as training
 from experiments.pictures import pictures
 from experiments.units import gather, record
@@ -174,3 +174,12 @@ def test_mnist_is_learned_and_not_from_shuffled_labels() -> None:
         model = VisionTransformer(model_config(config, ROWS["soft++"], 28, 1, 10), rng=0)
         training.trained(model, part, vision._recipe(config, 0.001), seed=0)
         assert (training.scores(model, data.test)["accuracy"] > 0.8) is good
+
+
+def test_a_grid_of_landmarks_is_named_by_its_number_and_no_paper_s_figure_stands_beside_another_number():
+    ds = _planted({}, n_seeds=1, parts=("bottleneck",))
+    table = vision_tables._number_table(ds, vision_tables.tasks_of(ds)[-1])
+    assert [row[0] for row in table.rows] == ["2x2 = 4", "3x3 = 9", "4x4 = 16 (the default)", "8x8 = 64"]
+    assert not any("79.3" in cell for row in table.rows for cell in row)
+    assert "49 landmarks 79.3 %" in table.notes[-1]
+    assert table.notes[0] == vision_tables.SINGLE

@@ -4,10 +4,11 @@
 no global settings are touched.
 """
 
-from experiments.plots.attention_maps import figure_attention, plot_attention
+from experiments.plots.attention_maps import attention_shown, figure_attention, plot_attention
 from experiments.plots.calibration import figure_classify, plot_reliability, plot_reliability_tables
 from experiments.plots.comparisons import plot_differences
 from experiments.plots.coulomb import (
+    coulomb_drawable,
     figure_coulomb,
     figure_coulomb_accuracy,
     figure_coulomb_cost,
@@ -34,6 +35,8 @@ __all__ = [
     "RED",
     "SKY",
     "animate_learning",
+    "attention_shown",
+    "coulomb_drawable",
     "figure_accuracy",
     "figure_attention",
     "figure_classify",

@@ -28,12 +28,26 @@ def plot_attention(ds: xr.Dataset, task: str, method: str, *, ax: Axes | None = 
     return ax
 
 
-def figure_attention(ds: xr.Dataset, methods: Sequence[str] = ("softmax", "fixed", "end to end", "align", "align, unfreeze")) -> Figure:
-    """Attention of the methods that the Dataset has, one row a task."""
-    tasks = [str(task) for task in ds["task"].values]
-    shown = [method for method in methods if method in ds["method"].values]
+METHODS = ("softmax", "fixed", "end to end", "align", "align, unfreeze")
+
+
+def attention_shown(ds: xr.Dataset, methods: Sequence[str] = METHODS) -> tuple[list[str], list[str]]:
+    """Tasks and methods of which an attention is kept."""
+    if not {"attention", "query_label", "key_label"} <= set(ds.data_vars):
+        return [], []
+    kept = ds["attention"].notnull().any([dim for dim in ds["attention"].dims if dim not in ("task", "method")])
+    shown = [method for method in methods if method in ds["method"].values and bool(kept.sel({"method": method}).any())]
+    return [str(task) for task in ds["task"].values if bool(kept.sel({"task": task, "method": shown}).any())], shown
+
+
+def figure_attention(ds: xr.Dataset, methods: Sequence[str] = METHODS) -> Figure:
+    """Attention of the methods of which the Dataset has one, one row a task; ValueError without any."""
+    tasks, shown = attention_shown(ds, methods)
+    if not tasks:
+        raise ValueError(f"ds must hold attention of one of {tuple(methods)}, got {getattr(ds, 'sizes', ds)!r}")
     figure, axes = panels_of(len(tasks) * len(shown), 2.9 * len(shown), 3.1 * len(tasks), len(tasks))
     for ax, (task, method) in zip(axes, [(task, method) for task in tasks for method in shown]):
         plot_attention(ds, task, method, ax=ax)
     figure.colorbar(axes[-1].images[0], ax=list(axes), label="weight / largest of the row", shrink=0.7, pad=0.01)
+    figure.suptitle("black lines: where one label ends and the next begins", fontsize=9, x=0.01, ha="left")
     return figure

@@ -56,7 +56,7 @@ def _pooled(tables: np.ndarray) -> np.ndarray:
     """Tables (seed, bin, 3) of equally many rows as one table; NaN where a bin is empty in all."""
     ran = tables[np.isfinite(tables[..., 2]).all(1)]
     share = ran[..., 2:]
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(share > 0, ran[..., :2] * share, 0).sum(0) / share.sum(0)
     return np.concatenate((means, share.sum(0) / max(len(ran), 1)), axis=1)
 

@@ -39,6 +39,7 @@ def plot_differences(
     ax.grid(axis="x", color="#e5e5e5")
     ax.set_axisbelow(True)
     word = _CORRECTED.get(ds.attrs.get("correction", ""), "p")
+    word += f" of {ds.attrs['family']}" if "family" in ds.attrs else ""
     ax.text(1.02, 1.0, word, transform=ax.transAxes, fontsize=8, va="bottom", color=_TEXT)
     level = f", {100 * ds.attrs['level']:g} % interval" if "level" in ds.attrs else ""
     return finish(ax, title, f"difference{level} [{unit}]", "")

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.plots.methods import figure_accuracy, plot_curves, styles
+from experiments.plots.methods import METHOD_STYLES, figure_accuracy, plot_curves, styles
 from experiments.plots.panels import axes_of, finish, legend_beside, panels_of
 from experiments.plots.sweeps import plot_sweep, sweep_differences
 
@@ -63,19 +63,34 @@ def figure_coulomb_cost(budget: xr.Dataset, runtime: xr.Dataset, labels: dict[st
     return figure
 
 
-def figure_coulomb(ds: xr.Dataset, labels: dict[str, str]) -> Figure:
-    """One part of the benchmark."""
+def coulomb_drawable(ds: xr.Dataset) -> bool:
+    """Whether a part has what its figure shows: no repulsion and some, or a method that has a line."""
     part = json.loads(ds.attrs["config"])["part"]
+    if part == "lambda":
+        return 0.0 in ds["lambda"].values and ds.sizes["lambda"] > 1
+    return part == "tasks" or bool(set(METHOD_STYLES) & set(ds["method"].values.tolist()))
+
+
+def figure_coulomb(ds: xr.Dataset, labels: dict[str, str]) -> Figure:
+    """One part of the benchmark; the title says the dimension of the input. ValueError unless `coulomb_drawable`."""
+    config = json.loads(ds.attrs["config"])
+    part, dimension = config["part"], f"{config['dim']} dimensions"
     if part == "tasks":
-        return figure_accuracy(ds, labels=labels, chance=[0.5] * ds.sizes["task"])
+        return figure_accuracy(ds, labels=labels, chance=[0.5] * ds.sizes["task"], title=f"{{task}}, {dimension}")
     figure, (ax,) = panels_of(1, 7.5, 4.2)
+    _draw_part(part, ds, labels, ax)
+    ax.set_title(f"{ax.get_title(loc='left')}, {dimension}", fontsize=11, loc="left")
+    return figure
+
+
+def _draw_part(part: str, ds: xr.Dataset, labels: dict[str, str], ax: Axes) -> None:
+    """One panel, with the legend of its lines beside it."""
     if part == "lambda":
         plot_strength(ds, ax=ax)
-        return figure
+        return
     draw = {"noise": plot_noise, "runtime": plot_runtime}.get(part)
     if draw is None:
         plot_budget(ds, labels, float(ds["sigma"][0]), ax=ax)
     else:
         draw(ds, labels, ax=ax)
     legend_beside(ax)
-    return figure

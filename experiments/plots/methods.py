@@ -71,7 +71,7 @@ def styles(methods: xr.DataArray) -> dict[str, dict[str, Any]]:
 
 
 def figure_accuracy(
-    ds: xr.Dataset, *, labels: dict[str, str] | None = None, chance: Sequence[float] | None = None, title: str = "{task}"
+    ds: xr.Dataset, *, labels: dict[str, str] | None = None, chance: Sequence[float | None] | None = None, title: str = "{task}"
 ) -> Figure:
     """Accuracy of every method and seed, one panel a task."""
     tasks = [str(task) for task in ds["task"].values]

@@ -12,9 +12,8 @@ from experiments.plots.calibration import plot_reliability_tables
 from experiments.plots.comparisons import plot_differences
 from experiments.plots.panels import BLACK, BLUE, GREEN, GREY, RED, finish, legend_beside, panels_of
 from experiments.sentence_rows import ABLATED, ABLATIONS
-from experiments.sentence_tables import TITLES, has, main_rows
+from experiments.sentence_tables import FEW, TITLES, main_rows
 
-RELIABLE = ("softmax", "Performer", "V-softmaxfeat", "K-softmaxfeat", "V-softplus", "K-softplus")
 _COLOURS = dict(zip(ABLATED, (BLUE, RED, GREEN), strict=True))
 
 
@@ -57,7 +56,7 @@ def figure_differences(ds: xr.Dataset) -> Figure:
 
 def figure_reliability(ds: xr.Dataset) -> Figure:
     """A panel a task: some rows."""
-    names, rows = sentence_tables.tasks(ds), [row for row in RELIABLE if has(ds, row)]
+    names, rows = sentence_tables.tasks(ds), sentence_tables.reliable(ds)
     figure, panels = panels_of(len(names), 0.6 + 4.0 * len(names), 4.2)
     for axes, task in zip(panels, names, strict=True):
         plot_reliability_tables(ds.reliability.sel(task=task, row=rows), along="row", ax=axes)
@@ -73,7 +72,7 @@ def figure_ablations(ds: xr.Dataset) -> Figure:
     counted = ds.accuracy.sel(row=sentence_tables.varied(ds)).notnull().sum(("row", "seed"))
     task = str(ds.task.values[int(counted.values.argmax())])
     one = ds.accuracy.sel(task=task)
-    ran = {panel: changes for panel, changes in ABLATIONS.items() if any(_rows(one, what, "K") for what in changes)}
+    ran = {panel: ABLATIONS[panel] for panel in sentence_tables.panels(ds.sel(task=[task]))}
     figure, panels = panels_of(len(ran), 12, 6.4, n_rows=2)
     for axes, (panel, changes) in zip(panels, ran.items(), strict=True):
         _panel(axes, one, list(changes))
@@ -110,17 +109,17 @@ def _row(axes: Axes, place: int, values: np.ndarray, colour: str) -> None:
     values = values[np.isfinite(values)]
     if not len(values):
         return
-    axes.plot(values, np.full(len(values), place), ".", color=GREY, markersize=5, zorder=2)
     mean, low, high = _interval(values)
-    if np.isfinite([low, high]).all():
-        axes.plot([low, high], [place, place], color=colour, linewidth=1.8, zorder=3)
-    axes.plot([mean], [place], "o", color=colour, markersize=6, zorder=4)
+    axes.plot([low, high], [place, place], color=colour, linewidth=1.8, zorder=2)
+    axes.plot([mean], [place], "o", color=colour, markersize=7, markerfacecolor="white", zorder=3)
+    axes.plot(values, np.full(len(values), place), ".", color=colour, markersize=5, zorder=4)
 
 
 def _interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean and interval; the mean alone, thrice, for one seed."""
-    mean, low, high = metrics.mean_interval(values[np.isfinite(values)])
-    return (mean, low, high) if np.isfinite([low, high]).all() else (mean, mean, mean)
+    """Mean and interval; the mean alone, thrice, of few seeds, whose intervals would swamp the panel."""
+    values = values[np.isfinite(values)]
+    mean, low, high = metrics.mean_interval(values)
+    return (mean, low, high) if len(values) >= FEW else (mean, mean, mean)
 
 
 def _kind(row: str) -> str:

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from attention.softmax_free_plots import plot_spectral_norms
 from experiments.plots.methods import plot_methods
 from experiments.plots.panels import panels_of
-from experiments.vision_rows import BOTTLENECK, MAIN, NORMS, SAMPLING
-from experiments.vision_tables import drawn, named, norms_of, present, tasks_of
+from experiments.vision_rows import MAIN, NORMS
+from experiments.vision_tables import drawn, grid, landmark_groups, named, norms_of, present, tasks_of
 
 
 def figures_vision(ds: xr.Dataset) -> dict[str, Figure]:
@@ -36,14 +36,11 @@ def _accuracy(ds: xr.Dataset) -> Figure:
 def _landmarks(ds: xr.Dataset) -> Figure:
     """How many, and how they are made."""
     task = tasks_of(ds)[-1]
-    groups = {"number of landmarks": ["soft, 2x2 landmarks", "soft, 3x3 landmarks", "soft", "soft, 8x8 landmarks"]}
-    groups |= {"how they are made": ["soft", *SAMPLING]}
-    shown = {title: rows for title, names in groups.items() if len(rows := present(ds, task, names)) > 1}
-    figure, axes = panels_of(len(shown), 5.2 * len(shown), 2.8)
+    shown = landmark_groups(ds, task)
+    figure, axes = panels_of(len(shown), 6.6 * len(shown), 2.8)
     for (title, rows), ax in zip(shown.items(), axes):
         values = ds["accuracy"].sel(task=task, row=rows).rename({"row": "method"}).transpose("method", "seed")
-        default = "4x4" if set(rows) & set(BOTTLENECK) else "means of windows"
-        labels = {row: default if row == "soft" else named(row) for row in rows}
+        labels = {row: grid(ds, row) if title == "number of landmarks" else named(row) for row in rows}
         plot_methods(values, ax=ax, labels=labels, title=f"{task}: {title}", unit="test accuracy [%]")
     return figure
 
