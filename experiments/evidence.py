@@ -41,7 +41,8 @@ class Config:
             raise ValueError(f"results must name a folder at least, got {self.results!r}")
         for folder in self.results:
             if not Path(folder).is_dir():
-                raise ValueError(f"results must be folders, got {folder!r}")
+                what = "is not a folder" if Path(folder).exists() else "does not exist"
+                raise ValueError(f"results must be folders, got {folder!r}, which {what}")
         if not self.out:
             raise ValueError(f"out must be a folder, got {self.out!r}")
 
