@@ -78,7 +78,7 @@ def coulomb(**sizes: list) -> xr.Dataset:
     shape = (*(len(values) for values in sizes.values()), 5)
     found = xr.Dataset({"fresh_accuracy": ((*sizes, "seed"), RNG.uniform(0.5, 0.8, shape))}, coords=sizes)
     part = {"sigma": "noise", "n_features": "budget"}[list(sizes)[1]] if "method" in sizes else "lambda"
-    return found.assign_attrs(config=json.dumps({"part": part}))
+    return found.assign_attrs(config=json.dumps({"part": part, "dim": 10}))
 
 
 NOISE = coulomb(method=["bayes", "svm", "paper", "particles"], sigma=[1e-3, 1.0, 10.0])
@@ -123,10 +123,11 @@ def test_figures_are_vectors(name, kind):
 
 
 def test_each_part_of_the_coulomb_benchmark_has_its_figure():
-    for part in (NOISE, STRENGTH, BUDGET, RUNTIME.assign_attrs(config=json.dumps({"part": "runtime"}))):
+    for part in (NOISE, STRENGTH, BUDGET, RUNTIME.assign_attrs(config=json.dumps({"part": "runtime", "dim": 10}))):
         figure = plots.figure_coulomb(part, METHODS)
         assert len(figure.axes) == 1
         assert figure.axes[0].get_legend() is not None
+        assert figure.axes[0].get_title(loc="left").endswith("10 dimensions")
 
 
 def test_dots_are_seeds_and_bars_their_means():
