@@ -210,7 +210,7 @@ def grid(ds: xr.Dataset, row: str) -> str:
 
 def _spread_table(ds: xr.Dataset, task: str) -> Table | None:
     """What the spread of the first weights does to each row."""
-    found = present(ds, task, NARROW)
+    found = [name for name in present(ds, task, NARROW) if present(ds, task, [name.partition(",")[0]])]
     rows = [(name, ds.sel(task=task, row=name), ds.sel(task=task, row=name.partition(",")[0])) for name in found]
     lines = [
         [name.partition(",")[0], *(spread(part["accuracy"], 100) for part in (wide, narrow)), _gain(ds, task, name, name.partition(",")[0])]

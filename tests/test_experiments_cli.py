@@ -128,7 +128,7 @@ def test_bad_options_exit_with_2(capsys, option, message):
 def test_presets_are_listed_as_they_are():
     for name in cli.EXPERIMENTS:  # read, as importing them all takes long
         tree = ast.parse((Path(cli.__file__).parent / f"{name}.py").read_text())
-        (made,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "PRESETS")
+        (made,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PRESETS")
         assert cli.presets(name) == ", ".join(key.value for key in made.keys)
 
 

@@ -45,7 +45,8 @@ def test_units_are_unique_and_parts_share_the_row_that_they_have_in_common() -> 
     alone = list(vision.units(dataclasses.replace(PRESETS["cpu"], parts=("sampling",))))
     assert {unit["row"] for unit in alone} == {"soft", *vision.SAMPLING}
     assert {unit["task"] for unit in alone} == {"cifar10_grey_subset"}
-    assert {unit["seed"] for unit in found if ", lr " in unit["row"]} == {100}
+    searched = list(vision.units(dataclasses.replace(PRESETS["cpu"], parts=("rates",))))
+    assert {unit["seed"] for unit in searched if ", lr " in unit["row"]} == {100}
 
 
 @pytest.mark.parametrize(
@@ -103,12 +104,12 @@ def test_norms_of_random_tokens_meet_the_same_tokens_in_every_row() -> None:
 
 
 def test_rates_are_recommended_and_used_by_the_rows_that_belong_together() -> None:
-    text = str(section(_planted({})))
+    text = str(section(_planted({}, parts=vision.PARTS)))
     assert "'soft' 0.003" in text
     assert "perhaps not the best there is: softmax, linformer" in text
     config = dataclasses.replace(PRESETS["cpu"], lrs={"soft": 0.003, "particles": 0.0003})
     rates = [vision.rate_of(config, row) for row in ("soft", "soft, conv landmarks", "particles, shuffled", "softmax")]
-    assert rates == [0.003, 0.003, 0.0003, 0.001]
+    assert rates == [0.003, 0.003, 0.0003, config.lr]
 
 
 def test_section_finds_planted_gains_and_no_others() -> None:
