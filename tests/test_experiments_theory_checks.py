@@ -77,7 +77,8 @@ def test_claims_follow_from_planted_checks():
     n, steps = np.array(Config().sizes, float), np.array(Config().step_sizes)
     good = planted(
         distance=("mean field", n**-0.5), kernel_spread=("mean field", n**-0.5), rate_ratio=("large deviations", [1.0, 1.0, 1.0]),
-        on_wall=("walls", theory.wall_share(steps)), newton_residual=("newton", [1e-4, 1e-3, 1e-6]), least_energy=("infinite energy", np.full(5, 7.0)),
+        on_wall=("walls", theory.wall_share(steps)), newton_residual=("newton", [1e-4, 1e-3, 1e-6]),
+        least_energy=("infinite energy", np.full(5, 7.0)),
     )  # fmt: skip
     said = verdicts(good)
     said = {name: word for name, word in said.items() if not name.startswith("extra")}
