@@ -13,7 +13,7 @@ from experiments.comparisons import compare_rows, holm
 from experiments.linear_plan import best_rates
 from experiments.linear_rows import ROWS, leading_pairs, pairs_of
 from experiments.metrics import Estimate
-from experiments.report import Section, Table, verdict
+from experiments.report import Section, Table, interval, p_value, signed, verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,9 +139,9 @@ def differences(found: xr.Dataset, gain: Gain) -> Table:
     rows = []
     for name in found["pair"].values:
         one = found.sel(pair=name)
-        value, low, high = (f"{gain.scale * float(one[end]):+.{gain.digits}f}" for end in ("difference", "low", "high"))
-        interval = f"{low} to {high}" if np.isfinite(one["low"]) else "-"  # one common seed has none
-        rows.append([str(name), value, interval, _or_dash(float(one["p_corrected"]), 3)])
+        value, low, high = (float(one[end]) for end in ("difference", "low", "high"))
+        cells = [signed(gain.scale * value, gain.digits), interval(low, high, scale=gain.scale, digits=gain.digits)]
+        rows.append([str(name), *cells, p_value(float(one["p_corrected"]))])
     note = f"{gain.note}; p (Holm): over the lines of our best row, and over the rest"
     return Table(f"Differences [{gain.unit}]", ["rows", gain.column, "95 % interval", "p"], rows, [note])
 
