@@ -72,11 +72,21 @@ def check(name: str, folder: str) -> list[Path]:
     return placed(name, folder)
 
 
-def read(name: str, folder: str, teacher: Teacher, *, max_length: int, max_train: int | None, max_test: int | None, seed: int) -> Task:
-    """A task from its folder: about so many training rows, others for each seed, and about so many test rows, always the same."""
-    content = shorten(tables(name, check(name, folder), 0), {"test": max_test}, 0)
+def read(
+    name: str,
+    folder: str,
+    teacher: Teacher,
+    *,
+    max_length: int,
+    max_train: int | None,
+    max_test: int | None,
+    seed: int,
+    scored: str = "test",
+) -> Task:
+    """A task from its folder: about so many training rows, others for each seed, and so many of the part `scored`, always the same."""
+    content = shorten(tables(name, check(name, folder), 0), {scored: max_test}, 0)
     content = shorten(content, {"train": max_train}, seed)
-    train, test = content.parts["train"], content.parts["test"]
+    train, test = content.parts["train"], content.parts[scored]
     classes = [] if content.scores else sorted(set(train.labels), key=class_order)
     top = max(train.labels) if content.scores else None
 

@@ -65,7 +65,8 @@ class Config:
     data: str = ""  # folder of the tasks; by default the one that KERNELGAS_DATA names
     teacher: str = ""  # folder or hub name of a BERT-like encoder; by default the installed package's MiniLM, else the hub's
     max_train: int | None = 400  # use about so many training rows, class by class; None: all
-    max_test: int | None = 300  # and so many test rows
+    max_test: int | None = 300  # and so many rows to score on
+    scored: str = "test"  # part of the task that is scored: test, or validation, to choose the other settings by
     max_length: int = 40  # tokens of a sentence that are read
     n_features: int = 64  # of each head
     n_fit: int = 256  # sentences of the training rows that kernels are learned from
@@ -79,6 +80,7 @@ class Config:
 
     def __post_init__(self) -> None:
         chosen((self.part,), PARTS, "part")
+        chosen((self.scored,), ("test", "validation"), "scored")
         for name in ("tasks", "sources", "targets"):
             chosen(getattr(self, name), glue.TASKS, name)
         chosen(self.rows, ROWS, "rows")

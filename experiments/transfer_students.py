@@ -51,7 +51,7 @@ def start(config: Config, task: str, seed: int) -> Start:
         sizes = {"n_train": config.max_train or 32, "n_test": config.max_test or 32}
         read = glue.tiny(task, encoder, max_length=config.max_length, seed=seed, **sizes)
     else:
-        limits = {name: getattr(config, name) for name in ("max_length", "max_train", "max_test")}
+        limits = {name: getattr(config, name) for name in ("max_length", "max_train", "max_test", "scored")}
         read = glue.read(task, config.data, encoder, seed=seed, **limits)
     fit = [batch for _, batch in sentence_batches(encoder, read.sentences[: config.n_fit])]
     held_out = [batch for _, batch in read.test.batches(HELD_OUT, encoder.pad)]

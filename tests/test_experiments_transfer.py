@@ -112,6 +112,7 @@ def test_the_rows_of_a_seed_have_the_same_data_and_other_seeds_have_others():
 def test_bad_settings_are_named():
     for wrong, text in (
         ({"part": "all"}, "part"),
+        ({"scored": "train"}, "scored"),
         ({"tasks": ("sst5",)}, "tasks"),
         ({"rows": ("softmax",)}, "rows"),
         ({"max_train": 0}, "max_train"),
@@ -166,6 +167,9 @@ def test_tasks_are_read_in_parts_of_the_right_size(tmp_path):
     assert max(len(ids) for side in first.train.sides for ids in side) <= 4
     assert len(first.sentences) == 2 * len(first.train)
     assert set(first.train.labels) == {0, 1}
+    held = glue.read("mrpc", str(tmp_path), tiny_teacher(), seed=0, scored="validation", **how)  # a tenth of the training file
+    assert len(held.test) == 20
+    assert held.test.sides != first.test.sides
 
 
 def test_scores_are_scaled_to_one(tmp_path):
