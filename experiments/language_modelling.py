@@ -6,6 +6,8 @@ reported. The learning rate is chosen for each family of rows from the same `rat
 
 Phase A of a language model: the labels are the next tokens, and every token's queries and keys carry theirs (the Coulomb paper's objective
 for tokens, C.5). The control permutes the labels. The loss of every block is kept, so that rows are compared block by block.
+
+Part kernels trains some rows again and looks at what their kernels do (`language_kernels`); its units are named "ROW, kernel".
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments import language_kernels, learning_rates, sweep
 from experiments import language_texts as texts
-from experiments import learning_rates, sweep
 from experiments.language_texts import MADE_UP, SIZES, TASKS
-from experiments.linear_plan import PARTS as PARTS
+from experiments.linear_plan import PARTS as SHARED_PARTS
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
 from experiments.matching import chosen
@@ -35,10 +37,20 @@ if TYPE_CHECKING:
     from experiments.units import Scores, Unit
 
 NAME = "language_modelling"
+PARTS = (*SHARED_PARTS, "kernels")
 CAUSAL = tuple(name for name, row in ROWS.items() if row.attention != "soft")
 DIMS = ("task", "row", "seed")
 EXTENT = ("tasks", "parts", "rows", "n_seeds", "seed", "data", "checkpoints", "tuning_seed", "rates")
-ARRAYS = {"train_loss": ("epoch",), "validation_loss": ("epoch",), "nonpositive": ("epoch",), "block_loss": ("example",)}
+ARRAYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("train_loss", "validation_loss", "nonpositive"), ("epoch",)),
+    "block_loss": ("example",),
+    **language_kernels.ARRAYS,
+}
+KERNEL = ", kernel"  # ends the name of a unit of part kernels
+LOOKED = (
+    "softmax", "linear", "performer", "hedgehog", "softmaxfeat, fixed", "softmaxfeat, learned", "softmaxfeat, narrow start", "exponential",
+    "flexformer", "flexformer-nonstationary",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,7 +58,9 @@ class Config:
     """What is trained."""
 
     tasks: tuple[str, ...] = ("shakespeare", "wikitext2")  # some of the size's: smoke has made-up text, paper wikitext103 and its big model
-    parts: tuple[str, ...] = ("main",)  # main: the table; rates: each family's learning rates, on seed tuning_seed
+    parts: tuple[str, ...] = (
+        "main",
+    )  # main: the table; rates: each family's learning rates, on seed tuning_seed; kernels: what kernels do
     rows: tuple[str, ...] = CAUSAL  # rows of the table
     n_seeds: int = 3  # seed, seed + 1, ...: weights, particles, batches and noise; the text stays the same
     seed: int = 0  # the first seed
@@ -70,7 +84,7 @@ class Config:
         chosen(self.tasks, SIZES[self.size], "tasks")
         count(self.align_blocks, "align_blocks")
         positive(self.weight_decay, "weight_decay", zero=True)
-        check(self, TASKS, CAUSAL)
+        check(self, TASKS, CAUSAL, PARTS)
 
 
 PRESETS = {
@@ -89,8 +103,11 @@ REDUCED = {
 
 
 def units(config: Config) -> Iterator[Unit]:
-    """See `linear_plan.units_of`."""
-    return units_of(config)
+    """Those of `linear_plan.units_of`, then those of part kernels."""
+    yield from units_of(config)
+    rows = [row for row in LOOKED if row in config.rows] if "kernels" in config.parts else []
+    for seed in range(config.seed, config.seed + config.n_seeds):
+        yield from ({"task": task, "row": f"{row}{KERNEL}", "seed": seed} for task in config.tasks for row in rows)
 
 
 def measure(config: Config, unit: Unit) -> Scores:
@@ -101,11 +118,13 @@ def measure(config: Config, unit: Unit) -> Scores:
     dict of log_loss [nats a token], perplexity, bits_per_byte, accuracy of the next token; block_loss (example,), of each test block;
     train_loss, validation_loss, nonpositive (share of denominators <= 0, NaN for maps that have none) (epoch,); validation_last, the last
     epoch's loss; alignment_before, alignment_after, holdout_before, holdout_after, NaN without Phase A; training_seconds, cpu_seconds;
-    lr; n_parameters that were trained, n_tokens that were seen in training; data and data_sha256.
+    lr; n_parameters that were trained, n_tokens that were seen in training; data and data_sha256. Units of part kernels have what
+    `language_kernels.looked` returns too.
     """
     from experiments.training import ALIGNMENTS, trained
 
-    size = SIZES[config.size][unit["task"]]
+    size, looks = SIZES[config.size][unit["task"]], unit["row"].endswith(KERNEL)
+    unit = unit | {"row": unit["row"].removesuffix(KERNEL)}
     (row, lr), seed = row_and_rate(unit, config.lrs, config.lr or size.lr), unit["seed"]
     data, n_bytes = texts.data(size, unit["task"], config.data, n_train=config.n_train)
     model = texts.model(size, row, seed, data.vocab_size or 0)
@@ -117,6 +136,7 @@ def measure(config: Config, unit: Unit) -> Scores:
     found |= {"training_seconds": float(history.train_seconds), "validation_last": float(history.validation_loss[-1]), "lr": lr}
     found |= {"n_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad)}
     found |= {"n_tokens": history.sizes["epoch"] * len(data.train) * size.block}
+    found |= language_kernels.looked(model, data.test) if looks else {}
     return found | losses(model, data, n_bytes, size.evaluated) | {"data": data.source, "data_sha256": data.sha256}
 
 
@@ -152,7 +172,7 @@ def prepare(config: Config) -> None:
 def estimate(config: Config, unit: Unit) -> tuple[float, float]:
     """Seconds and bytes of one unit on one core, from sizes alone."""
     size = SIZES[config.size][unit["task"]]
-    row, _ = row_and_rate(unit, config.lrs, 1.0)
+    row, _ = row_and_rate(unit | {"row": unit["row"].removesuffix(KERNEL)}, config.lrs, 1.0)
     flops, tokens = texts.cost(size, row), min(config.n_train or size.n_train, texts.TOKENS.get(unit["task"], 10**6))
     seconds = flops / size.block * (3 * (config.n_epochs or size.n_epochs) * tokens + min(size.n_test, tokens)) / SPEED
     return seconds, 4e8 + 40.0 * size.batch_size * size.block * (size.layers * (size.dim + size.n_features) + size.vocab_size)

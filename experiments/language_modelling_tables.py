@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
 from experiments import linear_tables
 from experiments.claims.flexformer import PERPLEXITY
-from experiments.language_modelling import REDUCED
-from experiments.linear_tables import Gain, drawn_differences, drawn_rows, main_rows
+from experiments.language_kernels import NEAR
+from experiments.language_modelling import KERNEL, LOOKED, REDUCED
+from experiments.linear_tables import Gain, drawn_differences, drawn_rows, main_rows, ran
 from experiments.report import Section, Table, spread
 
 if TYPE_CHECKING:
@@ -27,6 +30,11 @@ CAPTIONS = {
     "language_modelling_loss.png": "Bits a byte of the test text, less is better: a dot a seed, a bar their mean.",
     "language_modelling_differences.png": "Test loss that the first row saves, with intervals over seeds and blocks.",
 }
+KERNEL_PICTURE = "language_modelling_kernels.png"
+KERNEL_CAPTION = (
+    f"The weight that each row's nearest head puts on the last {NEAR} tokens, of which the same weight on all keys would be 8 %: a dot a "
+    "seed, a bar their mean."
+)
 COLUMNS = {
     "parameters": ("n_parameters", "mean", ",.0f"),
     "tokens": ("n_tokens", "mean", ",.0f"),
@@ -37,12 +45,16 @@ COLUMNS = {
 def section(ds: xr.Dataset) -> Section:
     """What was measured, beside the paper's figures; what the comparisons say; how many units ran."""
     how: dict[str, Any] = {"title": "Language modelling", "text": TEXT, "reduced": REDUCED, "captions": CAPTIONS}
-    return linear_tables.section(ds, GAIN, own=lambda table: [perplexities(table), details(table)], **how)
+    told = linear_tables.section(ds, GAIN, own=lambda table: [perplexities(table), details(table)], **how)
+    kernels = looked_at(ds)
+    if not kernels.sizes["row"]:
+        return told
+    return replace(told, tables=[*told.tables, kernel_table(kernels)], pictures={**told.pictures, KERNEL_PICTURE: KERNEL_CAPTION})
 
 
 def perplexities(ds: xr.Dataset) -> Table:
     """Perplexity and bits a byte of every row and text, and the paper's perplexity on WikiText-103 (small model)."""
-    tasks = [str(task) for task in ds["task"].values]
+    tasks = _tasks(ds)
     header = ["row", *(title for task in tasks for title in (f"{task}: perplexity", "bits a byte")), "paper, WikiText-103"]
     rows = []
     for name in (str(name) for name in ds["row"].values):
@@ -62,12 +74,54 @@ def details(ds: xr.Dataset) -> Table:
 
 def figures(ds: xr.Dataset) -> dict[str, Figure]:
     """Bits a byte of all rows, and the differences that the verdicts are about."""
-    table = main_rows(ds)
-    if not table.sizes["row"]:
-        return {}
-    tasks = [str(task) for task in table["task"].values]
-    drawn = drawn_rows(table, tasks, 2.2 + 4.2 * len(tasks), _bits)
-    return dict(zip(CAPTIONS, (drawn, *drawn_differences(table, GAIN, {}))))
+    table, kernels = main_rows(ds), looked_at(ds)
+    found: dict[str, Figure] = {}
+    if table.sizes["row"]:
+        found |= dict(zip(CAPTIONS, (_panels(table, _bits), *drawn_differences(table, GAIN, {}))))
+    return found | ({KERNEL_PICTURE: _panels(kernels, _near)} if kernels.sizes["row"] else {})
+
+
+def _panels(ds: xr.Dataset, draw: Callable[[xr.Dataset, Axes], None]) -> Figure:
+    """A panel a text."""
+    return drawn_rows(ds, _tasks(ds), 2.2 + 4.2 * ds.sizes["task"], draw)
+
+
+def looked_at(ds: xr.Dataset) -> xr.Dataset:
+    """The rows of part kernels that ran, under their own names."""
+    found = ran(ds, [f"{name}{KERNEL}" for name in LOOKED])
+    return found.assign_coords(row=[str(name).removesuffix(KERNEL) for name in found["row"].values])
+
+
+def kernel_table(ds: xr.Dataset) -> Table:
+    """Loss, and what the nearest and the sharpest head of every row do, of what `looked_at` returns."""
+    heads, rows = ["layer", "head"], []
+    columns = {
+        "loss": (ds["log_loss"], 3),
+        f"weight on {NEAR} tokens, nearest head [%]": (100 * ds["near"].max(heads), 0),
+        "mean of heads": (100 * ds["near"].mean(heads), 0),
+        "keys of the sharpest head": (ds["keys"].min(heads), 0),
+        "negative weight [%]": (100 * ds["negative"].mean(heads), 0),
+        "rank of keys' features": (ds["rank"].mean(heads), 0),
+    }
+    for task in _tasks(ds):
+        rows += [[task, str(name), *(spread(v.sel(task=task, row=name), 1.0, n) for v, n in columns.values())] for name in ds["row"].values]
+    notes = [
+        "mean ± standard deviation over seeds, of the later half of each block's queries; weights: absolute ones, of a row's sum",
+        "keys: exp of the mean entropy of rows; rank: effective number of directions",
+    ]
+    return Table("What the kernels of trained models do", ["text", "row", *columns], rows, notes)
+
+
+def _tasks(ds: xr.Dataset) -> list[str]:
+    return [str(task) for task in ds["task"].values]
+
+
+def _near(one: xr.Dataset, ax: Axes) -> None:
+    """The nearest head of every row of one text."""
+    from experiments.plots import plot_methods
+
+    held = one["near"].max(["layer", "head"]).rename(row="method")
+    plot_methods(held, ax=ax, title=f"{one['task'].values}: weight on the last {NEAR} tokens", unit="% of a row, nearest head", scale=100.0)
 
 
 def _bits(one: xr.Dataset, ax: Axes) -> None:

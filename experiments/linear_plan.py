@@ -26,9 +26,9 @@ PARTS = ("main", "rates")
 SPEED = 6e9  # operations a second of one core in small models, as measured
 
 
-def check(config: Any, tasks: Iterable[str], rows: Iterable[str]) -> None:
-    """ValueError unless the fields that Configs of these rows share are right; `tasks` and `rows` are all that there are."""
-    chosen(config.parts, PARTS, "parts")
+def check(config: Any, tasks: Iterable[str], rows: Iterable[str], parts: Iterable[str] = PARTS) -> None:
+    """ValueError unless the fields that Configs of these rows share are right; `tasks`, `rows` and `parts` are all that there are."""
+    chosen(config.parts, tuple(parts), "parts")
     chosen(config.rows, tuple(rows), "rows")
     for name in ("n_seeds", "n_align"):
         count(getattr(config, name), name)
@@ -79,9 +79,10 @@ def best_rates(ds: xr.Dataset, score: str) -> dict[str, float]:
     for task in ds["task"].values:
         for name in ds["row"].values:
             row, _, rate = str(name).partition(", lr ")
-            value = float(ds[score].sel(task=task, row=name).mean("seed")) if rate else math.nan
-            key = f"{task}/{ROWS[row].family}"
-            if value == value and value > found.get(key, (-math.inf, 0.0))[0]:
+            if not rate:
+                continue
+            value, key = float(ds[score].sel(task=task, row=name).mean("seed")), f"{task}/{ROWS[row].family}"
+            if value > found.get(key, (-math.inf, 0.0))[0]:
                 found[key] = value, float(rate)
     return {key: rate for key, (_, rate) in found.items()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -60,7 +60,12 @@ def section(
 
 def main_rows(ds: xr.Dataset) -> xr.Dataset:
     """The Dataset of the table alone: without the rows that compare learning rates, and without what did not run at all."""
-    table = ds.sel(row=[name for name in ROWS if name in ds["row"].values])
+    return ran(ds, ROWS)
+
+
+def ran(ds: xr.Dataset, rows: Iterable[str]) -> xr.Dataset:
+    """These rows of a Dataset, in their order, without tasks, rows and seeds that did not run at all."""
+    table = ds.sel(row=[name for name in rows if name in ds["row"].values])
     for dim in ("task", "row", "seed"):
         table = table.dropna(dim, how="all", subset=["accuracy"])
     return table

@@ -68,7 +68,7 @@ SIZES: dict[str, dict[str, Size]] = {
         "listops": Size("listops", {"rule": ListOps(20, 100, 5, 5)}, 40, 8000, 2000, 3, 32, **_TREES, **_SMALL),
         "text": Size("imdb", _BYTES, 256, 12_000, 2000, 2, 32, **_SMALL | {"layers": 1}),
         "retrieval": Size("qqp_subset", _WORDS, 25, 8000, 2000, 3, 32, vocab_size=6000, **_SMALL),
-        "image": Size("cifar10_grey_subset", _PIXELS, 256, 6000, 2000, 2, 32, n_classes=10, **_ONE),
+        "image": Size("cifar10_grey_subset", _PIXELS, 256, 6000, 2000, 4, 16, n_classes=10, **_ONE),
         "pathfinder": Size("pathfinder", _PIXELS | {"rule": Pathfinder(contour=6)}, 256, 6000, 2000, 2, 32, **_ONE),
     },
     "paper": {
