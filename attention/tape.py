@@ -108,6 +108,7 @@ class ExponentialTape(Tape):
         return plain and phi.omega.shape[-1] == dim and not (phi._forward_hooks or phi._forward_pre_hooks)
 
     def pull(self, d_features: Tensor, d_log: Tensor | None) -> Tensor | None:
+        """See `Tape.pull`."""
         x, _, features, role = self.block
         d_phase, root = d_features.mul_(features), self.call.root
         if self.tensors["omega"].requires_grad:

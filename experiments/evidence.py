@@ -11,14 +11,14 @@ import importlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
-from experiments import sections, units
+from experiments import aims, sections, units
 from experiments.claims import CLAIMS, Outcome, Results, judge
 from experiments.report import Section, load
 
@@ -93,6 +93,8 @@ class Evidence:
     title: str
     outcomes: Mapping[str, Sequence[Outcome]]
     parts: Sequence[Part]
+    aims: Section | None = None  # of `aims.section`
+    pictures: Mapping[str, Figure] = field(default_factory=dict)  # of it
 
 
 def main(config: Config) -> None:
@@ -127,7 +129,8 @@ def gather(title: str, saved: Sequence[Mapping[str, Sequence[tuple[Mapping[str, 
     for one in parts:
         if not one.label.startswith("smoke"):
             by_name.setdefault(one.name, []).append(Results(one.label, one.settings, one.dataset))
-    return Evidence(title, {paper: judge(claims, by_name) for paper, claims in CLAIMS.items()}, parts)
+    outcomes = {paper: judge(claims, by_name) for paper, claims in CLAIMS.items()}
+    return Evidence(title, outcomes, parts, aims.section(parts), aims.figures(parts))
 
 
 def part(name: str, settings: Mapping[str, Any], dataset: xr.Dataset) -> Part:

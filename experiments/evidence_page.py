@@ -197,14 +197,17 @@ def page(evidence: Evidence, figures: Path) -> str:
     )
     meanings = "".join(f"<li><b>{word}</b>: {html.escape(MEANING[word])}</li>" for word in VERDICTS)
     papers = "".join(_paper_html(paper, outcomes, f"paper-{k}") for k, (paper, outcomes) in enumerate(evidence.outcomes.items()))
+    aims = section_html(evidence.aims, figures) if evidence.aims else ""
     links = "".join(f"<a href='#paper-{k}'>{html.escape(paper)}</a>" for k, paper in enumerate(evidence.outcomes))
     facts = "".join(f"<tr><td>{html.escape(key)}</td><td>{html.escape(value)}</td></tr>" for key, value in _here().items())
     return (
         "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
         f"<title>{html.escape(evidence.title)}</title><style>{STYLE}{_LOOK}</style><h1>{html.escape(evidence.title)}</h1>"
         f"{_counts(evidence).html()}<ul>{meanings}</ul><p>{html.escape(READING)}</p>"
-        f"<nav>{links}<a href='#units'>Units</a><a href='#experiments'>Experiments</a></nav><div class='filter'>Show: {boxes}</div>"
-        f"{papers}<h2 id='units'>Which units ran</h2>{_coverage(evidence.parts).html()}<div id='experiments'></div>"
+        f"<nav>{links}<a href='#aims'>Our best kernel</a><a href='#units'>Units</a>"
+        f"<a href='#experiments'>Experiments</a></nav><div class='filter'>Show: {boxes}</div>"
+        f"{papers}<div id='aims'></div>{aims}"
+        f"<h2 id='units'>Which units ran</h2>{_coverage(evidence.parts).html()}<div id='experiments'></div>"
         f"{''.join(_part_html(part, figures) for part in evidence.parts)}"
         f"<h2>How this page was made</h2><pre>kernelgas report</pre><div class='wide'><table>{facts}</table></div></html>\n"
     )
@@ -256,6 +259,7 @@ def markdown(evidence: Evidence) -> str:
         blocks.append(f"## Claims: {paper}")
         for source, differs, rows in _tables(outcomes):
             blocks.append("\n\n".join(filter(None, (f"### {source}", differs, _lines(HEADER, [_marked(row) for row in rows])))))
+    blocks += _section_blocks(evidence.aims, evidence.aims.title) if evidence.aims else []
     blocks += ["## Which units ran", _grid(_coverage(evidence.parts)), *(block for part in evidence.parts for block in _part_blocks(part))]
     blocks += ["## How this page was made", _lines(("what", "value"), [list(pair) for pair in _here().items()])]
     return "\n\n".join(blocks) + "\n"
@@ -269,10 +273,14 @@ def _marked(outcome: Outcome) -> list[str]:
 
 def _part_blocks(part: Part) -> Iterable[str]:
     """One experiment in Markdown."""
-    section = part.section
-    yield f"## {_title(part)}"
+    yield from _section_blocks(part.section, _title(part), "\n".join(f"* {line}" for line in _origin(part)))
+
+
+def _section_blocks(section: Section, title: str, origin: str = "") -> Iterable[str]:
+    """A section in Markdown."""
+    yield f"## {title}"
     yield section.text
-    yield "\n".join(f"* {line}" for line in _origin(part))
+    yield from [origin] if origin else []
     yield from map(_grid, section.tables)
     if section.verdicts:
         yield "\n".join(f"* {sentence}" for sentence in section.verdicts)
@@ -297,8 +305,8 @@ def write(evidence: Evidence, folder: Path) -> Path:
     """Write index.html, report.md and the pictures; returns the folder."""
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
-    for part in evidence.parts:
-        for name, figure in part.figures.items():
+    for drawn in (evidence.pictures, *(part.figures for part in evidence.parts)):
+        for name, figure in drawn.items():
             (figures / name).write_bytes(figure_bytes(figure))
     (folder / "index.html").write_text(page(evidence, figures), encoding="utf-8")
     (folder / "report.md").write_text(markdown(evidence), encoding="utf-8")

@@ -183,6 +183,7 @@ class RecallModel(nn.Module):
 
     @property
     def normalise(self) -> str | None:
+        """The normaliser of the method, or what suits the map: "rms" where it is signed, "sum" where it is not; None for softmax."""
         if self.feature_map is None or self.method.normalise:
             return self.method.normalise
         return "rms" if self.feature_map.signed else "sum"

@@ -90,6 +90,7 @@ class Schedule:
         object.__setattr__(self, "n_steps", count(self.n_steps, "n_steps"))
 
     def __call__(self, step: int) -> float:
+        """The value at a step >= 0."""
         fraction = min(step / self.n_steps, 1.0)
         if self.name == "linear":
             return self.start + fraction * (self.end - self.start)

@@ -103,6 +103,7 @@ class Growing:
 
     @property
     def steps(self) -> list[int]:
+        """Steps of the frames that are kept."""
         return [step for step, _ in self._memory.frames]
 
     def blocks(self, chain: int) -> Iterator[np.ndarray]:

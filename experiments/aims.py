@@ -1,0 +1,188 @@
+"""Ours, task by task: the best learned kernel against tuned softmax attention and against the best linear baseline, from what ran.
+
+Which row is the best of its kind is chosen by validation data, over the seeds that ran; the test data then judge it alone. Kernels whose
+nearest keys have softmax's weights are compared with baselines that have them too, in lines of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from experiments import linear_rows
+from experiments.comparisons import compare_rows, holm
+from experiments.metrics import Estimate, paired_difference
+from experiments.report import Section, Table, interval, p_value, signed
+from experiments.sentence_rows import MAPS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from experiments.evidence import Part
+
+
+class Arena(NamedTuple):
+    """An experiment whose tasks are judged: its rows, and what they are compared in."""
+
+    experiment: str
+    ours: Sequence[str]
+    linear: Sequence[str]  # linear baselines
+    chosen_by: str = "validation_last"  # validation score of a unit, or of its epochs, of which the best counts
+    kind: str = ""  # of kernels, said in the name of a line
+    variable: str = "correct"  # of the test examples
+    sign: int = 1  # -1: less is better
+
+
+WINDOW = "softmax within 16 tokens"
+_LINEAR_ROWS = {
+    "": (linear_rows.OURS, linear_rows.LINEAR),
+    WINDOW: (("softmaxfeat, learned, window", "exponential, window"), ("linear, window", "hedgehog, window")),
+}
+ARENAS = (
+    Arena("sentence_classification", [f"K-{name}" for name in MAPS], ("favor-WqWk", "Performer", "Linformer"), "validation_accuracy"),
+    *(Arena("long_range", *rows, kind=kind) for kind, rows in _LINEAR_ROWS.items()),
+    *(Arena("language_modelling", *rows, kind=kind, variable="block_loss", sign=-1) for kind, rows in _LINEAR_ROWS.items()),
+    Arena(
+        "vision", ("particles", "performer, learned", "flexformer", "exponential"), ("linformer", "performer", "nystromformer", "soft"),
+        "validation_accuracy",
+    ),
+)  # fmt: skip
+RIVALS = ("softmax", "best linear")
+UNITS = {"correct": ("points", 100.0, 1), "block_loss": ("nats", 1.0, 3)}  # unit, factor, digits
+MARGIN = {"correct": 0.005, "block_loss": 0.005}  # a difference that counts for none
+PICTURES = {
+    "aims_accuracy.png": "Test accuracy that our best kernel gains over softmax and over the best linear baseline.",
+    "aims_language.png": "Test loss that our best kernel saves against softmax and against the best linear baseline.",
+}
+TEXT = (
+    "The aim: at least as good as every linear baseline on every task, and better probabilities than softmax's on sentences. Each kind's "
+    "best row is chosen by validation data. reached: the interval lies above -0.5 points (-0.005 nats); missed: it lies wholly below 0; "
+    "open: neither, or one seed. p (Holm) is of no difference, over all lines of a table."
+)
+
+
+class Line(NamedTuple):
+    """Our best row of a task against one rival."""
+
+    arena: Arena
+    task: str
+    ours: str
+    rival: str
+    against: str  # of RIVALS
+    found: xr.Dataset  # of `compare_rows`, one pair
+
+    @property
+    def name(self) -> str:
+        """Task and rows."""
+        return f"{self.task}: {self.ours} - {self.rival}"
+
+
+def lines(parts: Sequence[Part]) -> list[Line]:
+    """Every comparison that ran, of the experiments' own presets: settings that differ from a preset are no part of it."""
+    here = {part.name: part.dataset for part in parts if part.label in ("cpu", "paper")}
+    arenas = [arena for arena in ARENAS if {arena.variable, arena.chosen_by} <= set(here.get(arena.experiment, ()))]
+    return [line for arena in arenas for line in _of_arena(arena, here[arena.experiment])]
+
+
+def _of_arena(arena: Arena, ds: xr.Dataset) -> Iterator[Line]:
+    """The lines of all tasks."""
+    for task in (str(task) for task in ds["task"].values):
+        one = ds.sel(task=task)
+        ours = best(one, arena, arena.ours)
+        for against, rows in zip(RIVALS, (("softmax",), arena.linear)):
+            rival = best(one, arena, rows)
+            if ours is not None and rival is not None:
+                found = compare_rows(arena.sign * one[[arena.variable]], [(ours, rival)], variable=arena.variable, correction="none")
+                if int(found["n_seeds"][0]):
+                    yield Line(arena, task, ours, rival, against, found)
+
+
+def best(ds: xr.Dataset, arena: Arena, rows: Sequence[str]) -> str | None:
+    """The row with the best validation score on average over the seeds that ran, None if none ran."""
+    score = arena.sign * ds[arena.chosen_by]
+    within = [dim for dim in score.dims if dim not in ("row", "seed")]
+    return linear_rows.best(ds.assign(chosen_by=score.max(within) if within else score), rows, "chosen_by")
+
+
+def outcome(line: Line) -> str:
+    """reached, missed or open."""
+    low, high = float(line.found["low"][0]), float(line.found["high"][0])
+    margin = MARGIN[line.arena.variable]
+    return "reached" if low > -margin else "missed" if high < 0 else "open"
+
+
+def section(parts: Sequence[Part]) -> Section | None:
+    """A table for each kind of score and one of probabilities; None if nothing can be compared."""
+    found = lines(parts)
+    if not found:
+        return None
+    tables = [_table(variable, own) for variable in UNITS if (own := [line for line in found if line.arena.variable == variable])]
+    tables += [_probabilities(parts, own)] if (own := [line for line in found if _of_sentences(line)]) else []
+    return Section("Our best kernel on each task", TEXT, tables, {file: PICTURES[file] for file in _groups(found)})
+
+
+def figures(parts: Sequence[Part]) -> Mapping[str, Figure]:
+    """The same as pictures."""
+    from experiments.plots import plot_differences
+    from experiments.plots.panels import panels_of
+
+    drawn = {}
+    for file, own in _groups(lines(parts)).items():
+        unit, scale, _ = UNITS[own[0].arena.variable]
+        found, against = _joined(own), np.array([line.against for line in own])
+        here = [rival for rival in RIVALS if rival in against]
+        drawn[file], axes = panels_of(len(here), 9.5, 0.9 * len(here) + 0.29 * len(own), len(here))
+        for rival, ax in zip(here, axes):
+            title = f"{'accuracy' if scale > 1 else 'loss saved'} on test data, against {rival}"
+            plot_differences(found.isel(pair=against == rival), ax=ax, title=title, unit=unit, scale=scale)
+    return drawn
+
+
+def _groups(found: Sequence[Line]) -> dict[str, list[Line]]:
+    """Lines by the picture that shows them."""
+    groups = {file: [line for line in found if line.arena.variable == variable] for file, variable in zip(PICTURES, UNITS)}
+    return {file: group for file, group in groups.items() if group}
+
+
+def _joined(group: Sequence[Line]) -> xr.Dataset:
+    """Lines as one result of `compare_rows`, with p corrected over them."""
+    found = xr.concat([line.found for line in group], "pair", combine_attrs="override")
+    found["p_corrected"] = ("pair", holm(found["p"].values))
+    return found.assign_coords(pair=[line.name for line in group]).assign_attrs(correction="holm")
+
+
+def _table(variable: str, own: Sequence[Line]) -> Table:
+    """Our best row of each task against both rivals."""
+    unit, scale, digits = UNITS[variable]
+    found, rows = _joined(own), []
+    for k, line in enumerate(own):
+        value, low, high, p = (float(found[name][k]) for name in ("difference", "low", "high", "p_corrected"))
+        cells = [signed(scale * value, digits), interval(low, high, scale=scale, digits=digits), p_value(p)]
+        task = f"{line.task}, {line.arena.kind}" if line.arena.kind else line.task
+        rows.append([task, line.ours, line.against, line.rival, *cells, str(int(found["n_seeds"][k])), outcome(line)])
+    what = f"{'Test accuracy' if scale > 1 else 'Test loss saved'} [{unit}]"
+    return Table(what, ["task", "ours", "against", "which is", "difference", "95 % interval", "p", "seeds", "aim"], rows)
+
+
+def _of_sentences(line: Line) -> bool:
+    return line.arena.experiment == "sentence_classification" and line.against == "softmax"
+
+
+def _probabilities(parts: Sequence[Part], own: Sequence[Line]) -> Table:
+    """Log loss and Brier of our best kernels of sentences against softmax's: less is better, and ECE."""
+    (ds,) = [part.dataset for part in parts if part.name == "sentence_classification" and part.label == "cpu"][:1]
+    rows = []
+    for line in own:
+        ours, rival = (ds.sel(task=line.task, row=row) for row in (line.ours, line.rival))
+        for what, score in (("log loss", "log_loss"), ("Brier", "brier"), ("ECE", "calibration_error")):
+            both = np.isfinite(ours[score].values) & np.isfinite(rival[score].values)
+            a, b = (side[score].values[both] for side in (ours, rival))
+            gap = paired_difference(a, b) if len(a) > 1 else Estimate(float(a[0] - b[0]), np.nan, np.nan)
+            ends = [f"{a.mean():.4f}", f"{b.mean():.4f}", signed(gap.value, 4), interval(gap.low, gap.high, digits=4)]
+            word = "reached" if gap.high < 0 else "missed" if gap.low > 0 else "open"
+            rows.append([line.task, line.ours, what, *ends, "-" if what == "ECE" else word])
+    header = ["task", "ours", "score", "ours", "softmax", "difference", "95 % interval over seeds", "aim: less"]
+    return Table("Probabilities on sentences", header, rows)
