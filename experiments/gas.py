@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from experiments import sweep
 from particles import HMC, Ball, FullSpace, Langevin, Quadratic, Riesz, simulate
 from particles.arrays import count, positive
 from particles.energy import Energy
@@ -25,6 +27,19 @@ from theory.ground_states import hermite_ground_state
 from theory.report import check
 
 COLUMNS = ("predicted", "measured", "standard_error", "z", "passed")
+LAWS = (
+    "second moment, 2 dimensions", "second moment, 3 dimensions", "second moment, 1 dimension", "density, 1 dimension",
+    "energy, 1 dimension, HMC", "Euler's variance, free particles",
+)  # fmt: skip
+EXTENT: tuple[str, ...] = ()
+ARRAYS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((*COLUMNS, "z_control", "passed_control"), ("law",)),
+    "second_moment": ("chain", "step"),
+    "omega": ("chain", "particle", "dim"),
+    **dict.fromkeys(("radial_density", "ball_density"), ("radius",)),
+    **dict.fromkeys(("line_density", "semicircle_density"), ("position",)),
+    **dict.fromkeys(("ground_state", "hermite"), ("site",)),
+}
 CONTROL = 0.8  # a control claims a temperature (on the line a repulsion) 20 % off, or for free particles a step of a tenth
 
 
@@ -55,33 +70,48 @@ class Config:
             raise ValueError(f"burn_in must be in [0, 1), got {self.burn_in!r}")
 
 
-def run(config: Config) -> xr.Dataset:
+def run(config: Config, **how: Any) -> xr.Dataset:
     """Simulate the gas in one, two and three dimensions, free particles with a long step, and the ground state on the line.
 
     Returns
     -------
     Dataset over law: predicted, measured, standard_error, z, passed, and z_control, passed_control of the same run under a false label.
     Of the plane: second_moment (chain, step), omega (chain, particle, dim) at the end, radial_density and ball_density (radius). Of the
-    line: line_density and semicircle_density (position), and ground_state, hermite (site), the zero-temperature positions.
+    line: line_density and semicircle_density (position), and ground_state, hermite (site), the zero-temperature positions. `how`: see
+    `experiments.sweep.over`.
     """
+    return sweep.run("gas", config, **how)
+
+
+def units(config: Config) -> Iterator[dict[str, int]]:
+    """All laws together: they are of the same runs."""
+    yield {"seed": config.seed}
+
+
+def measure(config: Config, unit: dict[str, int]) -> dict[str, np.ndarray]:
+    """Every law of every gas; ValueError where the settings leave one untested."""
     runs = {name: _simulate(config, name) for name in ("plane", "space", "line", "free")}
-    exact = _exactly(config, runs["line"])
-    weaker = json.dumps(_energy(config, CONTROL * config.strength).describe())
-    rows = {
-        "second moment, 2 dimensions": _tested(config, runs["plane"], "second_moment", _sampled(runs["plane"], beta=CONTROL * config.beta)),
-        "second moment, 3 dimensions": _tested(config, runs["space"], "second_moment", _sampled(runs["space"], beta=CONTROL * config.beta)),
-        "second moment, 1 dimension": _tested(config, runs["line"], "second_moment", {"energy": weaker}),
-        "density, 1 dimension": _tested(config, runs["line"], "density", {"energy": weaker}),
-        "energy, 1 dimension, HMC": _tested(config, exact, "energy", {"energy": weaker}),
-        "Euler's variance, free particles": _tested(
-            config, runs["free"], "second_moment", _sampled(runs["free"], step_size=config.long_step / 10)
-        ),
-    }
-    columns = {name: ("law", [row[name] for row in rows.values()]) for name in next(iter(rows.values()))}
-    parts = [_plane(config, runs["plane"]), _line(config, runs["line"]), _ground_state(config)]
-    dataset = xr.merge([xr.Dataset(columns, coords={"law": list(rows)}), *parts])
-    dataset.attrs = {"experiment": "gas", "config": json.dumps(asdict(config)), "schema": 1}
-    return dataset
+    weaker = {"energy": json.dumps(_energy(config, CONTROL * config.strength).describe())}
+    hotter = {name: _sampled(runs[name], beta=CONTROL * config.beta) for name in ("plane", "space")}
+    rows = (
+        _tested(config, runs["plane"], "second_moment", hotter["plane"]),
+        _tested(config, runs["space"], "second_moment", hotter["space"]),
+        _tested(config, runs["line"], "second_moment", weaker),
+        _tested(config, runs["line"], "density", weaker),
+        _tested(config, _exactly(config, runs["line"]), "energy", weaker),
+        _tested(config, runs["free"], "second_moment", _sampled(runs["free"], step_size=config.long_step / 10)),
+    )
+    columns = {name: np.array([float(row[name]) for row in rows]) for name in rows[0]}
+    return columns | _plane(config, runs["plane"]) | _line(config, runs["line"]) | _ground_state(config)
+
+
+def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
+    """The laws by their names, and where the densities and moments belong."""
+    config = Config(**chosen)
+    ds = ds.isel(seed=0, drop=True)
+    step = config.save_every * np.arange(ds.sizes["step"])
+    coords = {"law": list(LAWS), "step": step, "radius": _middle(_radii(config)), "position": _middle(_positions(config))}
+    return ds.assign({name: ds[name].astype(bool) for name in ("passed", "passed_control")}).assign_coords(coords)
 
 
 def _simulate(config: Config, name: str) -> xr.Dataset:
@@ -135,37 +165,44 @@ def _kept(config: Config, trajectory: xr.Dataset) -> np.ndarray:
     return trajectory["omega"].isel(step=slice(1 + int(config.burn_in * trajectory.sizes["step"]), None)).values
 
 
-def _plane(config: Config, trajectory: xr.Dataset) -> xr.Dataset:
+def _radii(config: Config) -> np.ndarray:
+    """Edges of shells, in units of length, past the edge of the zero-temperature ball."""
+    return np.linspace(0, 1.5 * CoulombBall(config.stiffness, config.strength, 2).radius, 31)
+
+
+def _positions(config: Config) -> np.ndarray:
+    """Edges of cells of the line, past the ends of the semicircle."""
+    radius = 1.3 * Semicircle(config.stiffness, config.strength).radius
+    return np.linspace(-radius, radius, 28)
+
+
+def _middle(edges: np.ndarray) -> np.ndarray:
+    return (edges[1:] + edges[:-1]) / 2
+
+
+def _plane(config: Config, trajectory: xr.Dataset) -> dict[str, np.ndarray]:
     """The gas in the plane: second moment in time, the last frame, density against radius beside the zero-temperature ball's."""
-    ball = CoulombBall(config.stiffness, config.strength, 2)
-    edges = np.linspace(0, 1.5 * ball.radius, 31)
-    counts = np.histogram(np.linalg.norm(_kept(config, trajectory), axis=-1), edges)[0]
-    middle = (edges[1:] + edges[:-1]) / 2
-    density = counts / _kept(config, trajectory)[..., 0].size / (math.pi * np.diff(edges**2))
-    omega = trajectory["omega"]
-    return xr.Dataset(
-        {
-            "second_moment": (("chain", "step"), (omega**2).sum("dim").mean("particle").values),
-            "omega": (("chain", "particle", "dim"), omega.isel(step=-1).values),
-            "radial_density": ("radius", density),
-            "ball_density": ("radius", ball.density(np.stack([middle, np.zeros_like(middle)], -1))),
-        },
-        coords={"step": trajectory["step"].values, "radius": middle},
-    )
+    edges, kept, omega = _radii(config), _kept(config, trajectory), trajectory["omega"]
+    middle = _middle(edges)
+    counts = np.histogram(np.linalg.norm(kept, axis=-1), edges)[0]
+    return {
+        "second_moment": (omega**2).sum("dim").mean("particle").values,
+        "omega": omega.isel(step=-1).values,
+        "radial_density": counts / kept[..., 0].size / (math.pi * np.diff(edges**2)),
+        "ball_density": CoulombBall(config.stiffness, config.strength, 2).density(np.stack([middle, np.zeros_like(middle)], -1)),
+    }
 
 
-def _line(config: Config, trajectory: xr.Dataset) -> xr.Dataset:
+def _line(config: Config, trajectory: xr.Dataset) -> dict[str, np.ndarray]:
     """The gas on the line: density beside the semicircle."""
-    law = Semicircle(config.stiffness, config.strength)
-    edges = np.linspace(-1.3 * law.radius, 1.3 * law.radius, 28)
-    middle = (edges[1:] + edges[:-1]) / 2
-    density = np.histogram(_kept(config, trajectory), edges, density=True)[0]
-    return xr.Dataset(
-        {"line_density": ("position", density), "semicircle_density": ("position", law.density(middle))}, coords={"position": middle}
-    )
+    edges = _positions(config)
+    return {
+        "line_density": np.histogram(_kept(config, trajectory), edges, density=True)[0],
+        "semicircle_density": Semicircle(config.stiffness, config.strength).density(_middle(edges)),
+    }
 
 
-def _ground_state(config: Config) -> xr.Dataset:
+def _ground_state(config: Config) -> dict[str, np.ndarray]:
     """Descend without noise to the ground state on the line. The Hessian's eigenvalues are stiffness 1, ..., n: that sets the step."""
     n, law = config.n_line, Semicircle(config.stiffness, config.strength)
     start = law.quantile((np.arange(n) + 0.5) / n)[:, None]
@@ -182,11 +219,11 @@ def _ground_state(config: Config) -> xr.Dataset:
     )
     found = np.sort(uninterrupted(trajectory)["omega"].values[0, -1, :, 0])
     exact = hermite_ground_state(n, config.stiffness, config.strength)[:, 0]
-    return xr.Dataset({"ground_state": ("site", found), "hermite": ("site", exact)})
+    return {"ground_state": found, "hermite": exact}
 
 
 def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
-    """Rough seconds and bytes of a run on one core."""
+    """Rough seconds and bytes of a unit on one core."""
     pairs = config.n_chains * config.n_particles**2
     return 5.0 + 1.5e-8 * pairs * config.n_steps, 3e8 + 48.0 * config.n_chains * config.n_particles * config.n_steps / config.save_every
 

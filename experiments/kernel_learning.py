@@ -9,10 +9,9 @@ because those are what a probability can be right about.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +21,22 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.svm import SVC
 
-from experiments import metrics
+from experiments import metrics, sweep
 from experiments.synthetic import TASKS, Data, make_task
 from particles.arrays import count
 from particles.estimator import PENALTIES, SCALES, GaussianFeatures, ImportanceFeatures, ParticleFeatures
 
+EXTENT = ("tasks", "methods", "n_seeds", "seed")
+LEARNED: dict[str, tuple[str, ...]] = {  # by the particles alone
+    **dict.fromkeys(("alignment", "holdout_alignment", "n_iter"), ()),
+    "radial_density": ("stage", "radius"),
+    "marginal_density": ("stage", "frequency"),
+    "omega": ("stage", "particle", "dim"),
+    "gram": ("stage", "row", "column"),
+    "gram_label": ("row",),
+}
+FIRST = ("omega", "gram", "gram_label")  # of the first seed
+ARRAYS = {name: dims for name, dims in LEARNED.items() if dims}
 SVM_C = (0.3, 1.0, 3.0, 10.0)
 RADIUS, FREQUENCY = np.linspace(0, 3, 31), np.linspace(-3, 3, 61)  # edges; the particles live in a ball of radius 3
 LOGISTIC_C = np.geomspace(1e-2, 1e2, 8)  # inverse penalties of the logistic head, for features with kernel(x, x) = 1
@@ -47,7 +57,7 @@ class Config:
     n_seeds: int = 3  # seed, seed + 1, ...; each draws its own task, data and start
     seed: int = 0  # the first seed
     permuted: bool = False  # permute the training labels, the negative control
-    n_show: int = 200  # test points in the stored Gram matrices
+    n_show: int = 100  # test points in the stored Gram matrices
 
     def __post_init__(self) -> None:
         for name, known in (("tasks", TASKS), ("methods", METHODS)):
@@ -58,8 +68,8 @@ class Config:
             count(getattr(self, name), name)
 
 
-def run(config: Config) -> xr.Dataset:
-    """Fit every method on every task and seed.
+def run(config: Config, **how: Any) -> xr.Dataset:
+    """Fit every method on every task and seed. `how`: see `experiments.sweep.over`.
 
     Returns
     -------
@@ -70,39 +80,39 @@ def run(config: Config) -> xr.Dataset:
     (..., frequency) along the learned particles' leading direction, means over seeds; of the first seed, omega (..., particle, dim)
     and gram (..., row, column) of `n_show` test points ordered by label (gram_label).
     """
-    parts = [xr.concat([_one(config, task, seed) for seed in _seeds(config)], "seed", join="outer") for task in config.tasks]
-    dataset = xr.concat(parts, "task", join="outer").assign_coords(task=list(config.tasks), seed=list(_seeds(config)))
-    if "particles" in config.methods:
-        dataset = _average_or_first(dataset)
-    dataset = dataset.transpose("task", "method", "seed", "stage", ..., missing_dims="ignore")
-    dataset.attrs = {"experiment": "kernel_learning", "config": json.dumps(asdict(config)), "schema": 1}
-    return dataset
+    return sweep.run("kernel_learning", config, **how)
 
 
-def _seeds(config: Config) -> range:
-    return range(config.seed, config.seed + config.n_seeds)
+def units(config: Config) -> Iterator[dict[str, Any]]:
+    """A unit is a method on one draw of one task."""
+    for task in config.tasks:
+        for method in config.methods:
+            yield from ({"task": task, "method": method, "seed": seed} for seed in range(config.seed, config.seed + config.n_seeds))
 
 
-def _one(config: Config, task: str, seed: int) -> xr.Dataset:
-    """All methods on one draw of one task."""
-    data = make_task(
-        task,
-        n=config.n,
-        dim=config.dim,
-        flips=config.flips,
-        n_test=config.n_test,
-        permuted=config.permuted,
-        rng=np.random.default_rng([seed, 0]),
-    )
-    rows, extra = [], xr.Dataset()
-    for method in config.methods:
-        started = time.perf_counter()
-        fitted = METHODS[method](config, data, seed)
-        rows.append(_scores(fitted, data) | {"seconds": time.perf_counter() - started})
-        if method == "particles":
-            extra = _what_the_particles_learned(fitted.model, data, config.n_show)
-    table = xr.Dataset({name: ("method", [row[name] for row in rows]) for name in rows[0]}, coords={"method": list(config.methods)})
-    return table.merge(extra)
+def measure(config: Config, unit: dict[str, Any]) -> dict[str, Any]:
+    """One method on one draw of one task: its scores, and what the particles learned."""
+    task, method, seed = unit["task"], unit["method"], unit["seed"]
+    sizes = {name: getattr(config, name) for name in ("n", "dim", "flips", "n_test", "permuted")}
+    data = make_task(task, rng=np.random.default_rng([seed, 0]), **sizes)
+    started = time.perf_counter()
+    fitted = METHODS[method](config, data, seed)
+    found = _scores(fitted, data) | {"seconds": time.perf_counter() - started}
+    if method != "particles":
+        return found
+    learned = _what_the_particles_learned(fitted.model, data, config.n_show)
+    return found | {name: value for name, value in learned.items() if name not in FIRST or seed == config.seed}
+
+
+def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
+    """What the particles alone have is not over methods; densities are means over seeds, particles and Gram matrices the first seed's."""
+    held = {name: ds[name].sel({"method": "particles"}, drop=True) for name in LEARNED if name in ds}
+    for name in held.keys() & {"radial_density", "marginal_density"}:
+        held[name] = held[name].mean("seed")
+    for name in held.keys() & set(FIRST):
+        held[name] = held[name].dropna("seed", how="all").isel(seed=0, drop=True)
+    coords = {"stage": ["start", "learned"], "radius": _centres(RADIUS), "frequency": _centres(FREQUENCY)} if held else {}
+    return ds.drop_vars(list(held)).assign(held).assign_coords(coords)
 
 
 class Fitted(NamedTuple):
@@ -157,7 +167,7 @@ def _svm(config: Config, data: Data, seed: int) -> Fitted:
 METHODS: dict[str, Callable[[Config, Data, int], Fitted]] = {"particles": _particles, "importance": _importance, "rff": _rff, "svm": _svm}
 
 
-def _what_the_particles_learned(model: ParticleFeatures, data: Data, n_show: int) -> xr.Dataset:
+def _what_the_particles_learned(model: ParticleFeatures, data: Data, n_show: int) -> dict[str, Any]:
     """Alignments, particles, spectral densities and Gram matrices before and after, for one fit."""
     omega = np.stack([model.trajectory_["omega"].values[0, 0], model.omega_])
     leading = np.linalg.svd(model.omega_, full_matrices=False)[2][0]
@@ -165,28 +175,16 @@ def _what_the_particles_learned(model: ParticleFeatures, data: Data, n_show: int
     order = np.argsort(data.y_test[:n_show], kind="stable")
     shown = data.x_test[:n_show][order]
     gram = np.stack([model.feature_.kernel(shown, shown, particles) for particles in omega])
-    return xr.Dataset(
-        {
-            "alignment": model.alignment_,
-            "holdout_alignment": model.holdout_alignment_,
-            "n_iter": model.n_iter_,
-            "omega": (("stage", "particle", "dim"), omega),
-            "radial_density": (("stage", "radius"), [_density(w, RADIUS) for w in np.linalg.norm(omega, axis=-1)]),
-            "marginal_density": (("stage", "frequency"), [_density(w, FREQUENCY) for w in along]),
-            "gram": (("stage", "row", "column"), gram.astype(np.float32)),
-            "gram_label": ("row", data.y_test[:n_show][order]),
-        },
-        coords={"stage": ["start", "learned"], "radius": _centres(RADIUS), "frequency": _centres(FREQUENCY)},
-    )
-
-
-def _average_or_first(dataset: xr.Dataset) -> xr.Dataset:
-    """Spectral densities as means over seeds, the particles and Gram matrices of the first seed only."""
-    for name in ("radial_density", "marginal_density"):
-        dataset[name] = dataset[name].mean("seed")
-    for name in ("omega", "gram", "gram_label"):
-        dataset[name] = dataset[name].isel(seed=0, drop=True)
-    return dataset
+    return {
+        "alignment": model.alignment_,
+        "holdout_alignment": model.holdout_alignment_,
+        "n_iter": model.n_iter_,
+        "omega": omega,
+        "radial_density": np.stack([_density(w, RADIUS) for w in np.linalg.norm(omega, axis=-1)]),
+        "marginal_density": np.stack([_density(w, FREQUENCY) for w in along]),
+        "gram": gram.round(6),
+        "gram_label": data.y_test[:n_show][order].astype(float),
+    }
 
 
 def _density(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
@@ -198,9 +196,8 @@ def _centres(edges: np.ndarray) -> np.ndarray:
 
 
 def estimate(config: Config, unit: dict[str, Any]) -> tuple[float, float]:
-    """Rough seconds and bytes of a run on one core."""
-    fits = len(config.tasks) * len(config.methods) * config.n_seeds
-    return 3.0 + 2.5 * fits * (config.n / 1000) * (config.n_particles / 64), 4e8
+    """Rough seconds and bytes of a unit on one core."""
+    return 0.5 + 2.5 * (config.n / 1000) * (config.n_particles / 64), 4e8
 
 
 _FEW: dict[str, Any] = {"tasks": ("ring3",), "n": 200, "n_test": 200, "n_particles": 8, "n_steps": 8, "n_show": 40}

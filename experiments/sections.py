@@ -107,16 +107,15 @@ def kernel_learning(ds: xr.Dataset) -> Section:
         ]
         notes = [SEED_NOTE, "accuracy on clean test labels; log loss and Brier on test labels with the same flips as the training labels"]
         tables.append(Table(f"{task}, seeds: {ds.sizes['seed']}", ["method", "accuracy %", "log loss", "Brier", "seconds"], rows, notes))
-        others = [str(method) for method in part["method"].values if method != "particles"]
+        others = [str(method) for method in part["method"].values if method != "particles" and "particles" in part["method"].values]
         verdicts += [compare(part, "particles", other, KERNEL_METHODS, str(task)) for other in others]
     text = (
         "Inputs are Gaussian in 20 dimensions; the label depends on two or three hidden directions, and 10 % of the labels are flipped. "
         "Random features of a Gaussian kernel look everywhere. Particles that climb the alignment with the labels find the directions."
     )
-    pictures = {
-        "kernel_accuracy.png": "Accuracy on clean test labels: a dot for each seed, a bar at the mean.",
-        "kernels.png": "Spectral density of the particles before and after, and the kernel between test points ordered by label.",
-    }
+    pictures = {"kernel_accuracy.png": "Accuracy on clean test labels: a dot for each seed, a bar at the mean."}
+    if "gram" in ds:
+        pictures["kernels.png"] = "Spectral density of the particles before and after, and the kernel between test points ordered by label."
     return Section("(b) A kernel learned from labels with hidden structure", text, tables, pictures, verdicts)
 
 
@@ -268,7 +267,7 @@ FIGURES: dict[str, Callable[[xr.Dataset], dict[str, Figure]]] = {
     "gas": lambda ds: {"gas.png": plots.figure_gas(ds)},
     "kernel_learning": lambda ds: {
         "kernel_accuracy.png": plots.figure_accuracy(ds, labels=KERNEL_METHODS, chance=[0.5] * ds.sizes["task"]),
-        "kernels.png": plots.figure_learned_kernels(ds),
+        **({"kernels.png": plots.figure_learned_kernels(ds)} if "gram" in ds else {}),
     },
     "film": lambda ds: {},
     "classify": lambda ds: {"classify.png": plots.figure_classify(ds)},

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from experiments import gas, report, sections
+from experiments import gas, report, sections, sweep
 
 SMALL = gas.Config(n_particles=24, n_chains=6, n_line=11)
 
@@ -53,7 +53,7 @@ def test_attrs_hold_the_settings_and_the_run_repeats(dataset):
 
 
 def test_a_run_too_short_to_test_says_so():
-    with pytest.raises(ValueError, match=r"n_steps = 20 .*untested"):
+    with pytest.raises(sweep.NothingMeasured, match=r"n_steps = 20 .*untested"):
         gas.run(gas.Config(n_particles=4, n_steps=20, n_chains=2, n_line=3))
 
 
