@@ -24,7 +24,10 @@ LONG_RANGE = by_family(
             0.0003: ("flexformer", "flexformer, literal"),
         },
         "retrieval": {0.01: ("rfa",), 0.001: ("flexformer, literal",)},
-        "image": {0.01: ("rfa", "cosformer", "hedgehog", "polaformer", "flexformer", "flexformer-nonstationary")},
+        "image": {
+            0.01: ("favor", "rfa", "cosformer", "hedgehog", "polaformer", "soft", "flexformer-nonstationary", "exponential"),
+            0.001: ("flexformer-nonstationary, literal",),
+        },
     }
 )
 LANGUAGE_MODELLING = by_family(
