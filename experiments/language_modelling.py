@@ -49,7 +49,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
 KERNEL = ", kernel"  # ends the name of a unit of part kernels
 LOOKED = (
     "softmax", "linear", "performer", "hedgehog", "softmaxfeat, fixed", "softmaxfeat, learned", "softmaxfeat, narrow start", "exponential",
-    "flexformer", "flexformer-nonstationary",
+    "flexformer", "flexformer-nonstationary", "flexformer, fast",
 )  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def measure(config: Config, unit: Unit) -> Scores:
     data, n_bytes = texts.data(size, unit["task"], config.data, n_train=config.n_train)
     model = texts.model(size, row, seed, data.vocab_size or 0)
     more = {name: getattr(size, name) for name in ("warmup", "clip", "evaluated")}
-    how = recipe(config, size, lr, align_sequences=config.align_blocks, weight_decay=config.weight_decay, **more)
+    how = recipe(config, size, row, lr, align_sequences=config.align_blocks, weight_decay=config.weight_decay, **more)
     history = trained(model, data, how, seed=seed, particles=row.particles, checkpoint=checkpoint(config, unit))
     found: Scores = {name: float(history[name]) for name in (*ALIGNMENTS, "cpu_seconds")}
     found |= {name: history[name].values for name in ("train_loss", "validation_loss", "nonpositive")}

@@ -87,12 +87,12 @@ def best_rates(ds: xr.Dataset, score: str) -> dict[str, float]:
     return {key: rate for key, (_, rate) in found.items()}
 
 
-def recipe(config: Any, size: Any, lr: float, **more: Any) -> Recipe:
-    """The `training.Recipe` of a unit; `size` is the task's, `more` what only one experiment sets."""
+def recipe(config: Any, size: Any, row: Row, lr: float, **more: Any) -> Recipe:
+    """The `training.Recipe` of a row; `size` is the task's, `more` what only one experiment sets."""
     from experiments.training import Recipe
 
-    given = {name: getattr(config, name) for name in ("n_warm", "omega_lr", "n_align")}
-    return Recipe(lr=lr, n_epochs=config.n_epochs or size.n_epochs, batch_size=size.batch_size, **given, **more)
+    given = {"n_epochs": config.n_epochs or size.n_epochs, "n_warm": config.n_warm, "n_align": config.n_align}
+    return Recipe(lr=lr, omega_lr=row.speed * config.omega_lr, batch_size=size.batch_size, **given, **more)
 
 
 def checkpoint(config: Any, unit: Unit) -> str:

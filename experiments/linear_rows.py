@@ -12,7 +12,7 @@
 | ..., literal               | as printed: no norm, divided by the sum of the kernel, which may vanish                         |
 | softmaxfeat, x             | softmax over particles: fixed; learned end to end, also from a narrow start; align: Phase A, then frozen; |
 |                            | align, unfreeze: then trained; shuffled, unfreeze: the same with permuted labels                |
-| flexformer, x              | the same of its frequencies                                                                     |
+| flexformer, x              | the same of its frequencies; fast: they learn at 40 times the rate of other particles           |
 | exponential                | learned positive features, queries and keys apart, with a learned bias of keys                  |
 | ..., window                | keys less than 16 tokens away have softmax's weights, the others the kernel's                   |
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 class Row(NamedTuple):
     """What is different in a row: the attention, what happens to its particles (a name of `training.PARTICLES`), the first particles' width
-    in units of the map's draw, the normaliser, whether queries and keys have unit norm (None: where the map is signed), and how near keys
-    are that have softmax's weights."""
+    in units of the map's draw, the normaliser, whether queries and keys have unit norm (None: where the map is signed), how near keys are
+    that have softmax's weights, and the particles' learning rate in units of the experiment's."""
 
     attention: str
     particles: str = "fixed"
@@ -42,6 +42,7 @@ class Row(NamedTuple):
     normalise: str | None = "default"
     unit_norm: bool | None = None
     window: int | None = None
+    speed: float = 1.0
 
     @property
     def family(self) -> str:
@@ -66,6 +67,7 @@ ROWS = {
     "flexformer, align, unfreeze": Row("flexformer", "align, unfreeze"),
     "flexformer, shuffled, unfreeze": Row("flexformer", "shuffled, unfreeze"),
     "flexformer, narrow start": Row("flexformer", "learned", width=0.5),
+    "flexformer, fast": Row("flexformer", "learned", speed=40.0),
     "softmaxfeat, fixed": Row("softmaxfeat"),
     "softmaxfeat, learned": Row("softmaxfeat", "learned"),
     "softmaxfeat, narrow start": Row("softmaxfeat", "learned", width=0.5),
@@ -115,6 +117,7 @@ PAIRS = (
     ("flexformer-nonstationary", "softmax"),
     ("flexformer-nonstationary", "flexformer"),
     ("flexformer", "flexformer, literal"),
+    ("flexformer, fast", "flexformer"),
     ("flexformer, align, unfreeze", "flexformer"),
     ("flexformer, align, unfreeze", "flexformer, shuffled, unfreeze"),
     ("flexformer, align, unfreeze", "flexformer, narrow start"),

@@ -115,7 +115,7 @@ def measure(config: Config, unit: Unit) -> Scores:
     row, lr = row_and_rate(unit, config.lrs, config.lr or size.lr)
     data = tasks.data(size, config.data, n_train=config.n_train)
     decay = size.weight_decay if config.weight_decay is None else config.weight_decay
-    how = recipe(config, size, lr, align_sequences=config.align_sequences, weight_decay=decay, trim=True, bucket=True)
+    how = recipe(config, size, row, lr, align_sequences=config.align_sequences, weight_decay=decay, trim=True, bucket=True)
     model = tasks.model(size, row, seed, data)
     history = trained(model, data, how, seed=seed, particles=row.particles, checkpoint=checkpoint(config, unit))
     scores = test_scores(model, data.test, trim=True, n_passes=1)
