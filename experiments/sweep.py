@@ -202,6 +202,8 @@ def named(name: str | ModuleType) -> ModuleType:
 
 def measured(module: str, config: Any, unit: Unit) -> Record | xr.Dataset:
     """One unit, or the whole of an experiment without units, on one thread; what a worker does."""
+    import torch  # noqa: F401  # what is imported inside would compute on all threads
+
     experiment = importlib.import_module(module)
     with one_thread:
         started = time.process_time()

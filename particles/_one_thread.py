@@ -15,10 +15,20 @@ def _loaded_torch() -> Any:
     return importlib.import_module("torch") if "torch" in sys.modules else None
 
 
+def _any_thread_may_limit() -> None:
+    """threadpoolctl 3.8 and later let one thread alone set BLAS until it says that it is done; the last to leave may be another."""
+    import threadpoolctl
+
+    release = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+
+
 class OneThread:
     """While any member runs in this process: one thread for numba, BLAS and torch, as sums may depend on how many there are.
 
-    numba and torch count threads for each calling thread, BLAS for the process.
+    numba and torch count threads for each calling thread, BLAS for the process. SciPy has a BLAS of its own, which is loaded first, as
+    limits hold for what is loaded; whoever needs torch inside imports it before.
     """
 
     def __init__(self) -> None:
@@ -27,12 +37,15 @@ class OneThread:
         self.limits: Any = None
 
     def __enter__(self) -> None:
+        import scipy.linalg  # noqa: F401
         from threadpoolctl import threadpool_limits
 
         torch = _loaded_torch()
         with self.lock:
             if self.users == 0:
-                self.limits, self.torch = threadpool_limits(1), torch and torch.get_num_threads()
+                _any_thread_may_limit()
+                self.torch = torch and torch.get_num_threads()  # before the limits, which hold for torch's OpenMP too
+                self.limits = threadpool_limits(1)
             self.users += 1
         self.mine.numba = numba.get_num_threads()
         numba.set_num_threads(1)
@@ -44,7 +57,9 @@ class OneThread:
         with self.lock:
             self.users -= 1
             if self.users == 0:
+                _any_thread_may_limit()
                 self.limits.restore_original_limits()
+                _any_thread_may_limit()
                 if self.torch:
                     sys.modules["torch"].set_num_threads(self.torch)
 

@@ -210,6 +210,35 @@ def test_members_compute_on_one_thread_and_leave_the_callers_alone(processes):
     assert numba.get_num_threads() == before
 
 
+THREADS = """
+import threading
+import torch
+from threadpoolctl import threadpool_info
+from particles._one_thread import one_thread
+
+def counts():
+    return torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+def member():
+    with one_thread:
+        seen.append(counts())
+
+seen, before = [], counts()
+for _ in range(2):
+    member()
+    for runner in [threading.Thread(target=member) for _ in range(2)]:
+        runner.start()
+        runner.join()
+print({n for count in seen for n in count}, set(before), set(counts()))
+"""
+
+
+def test_every_thread_limits_blas_and_torch_and_gives_them_back():
+    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")
+    found = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True, env=environment)
+    assert found.stdout.split() == ["{1}", "{2}", "{2}"]
+
+
 def test_an_interrupt_cancels_what_has_not_begun(tmp_path):
     def interrupt(step, frame):
         raise KeyboardInterrupt
