@@ -50,6 +50,7 @@ ARENAS = (
         "validation_accuracy",
     ),
 )  # fmt: skip
+WORDS = ("reached", "missed", "open")
 RIVALS = ("softmax", "best linear")
 UNITS = {"correct": ("points", 100.0, 1), "block_loss": ("nats", 1.0, 3)}  # unit, factor, digits
 MARGIN = {"correct": 0.005, "block_loss": 0.005}  # a difference that counts for none
@@ -78,6 +79,11 @@ class Line(NamedTuple):
     def name(self) -> str:
         """Task and rows."""
         return f"{self.task}: {self.ours} - {self.rival}"
+
+    @property
+    def place(self) -> str:
+        """The task, and the kind of kernels where there are two."""
+        return f"{self.task}, {self.arena.kind}" if self.arena.kind else self.task
 
 
 def lines(parts: Sequence[Part]) -> list[Line]:
@@ -121,7 +127,16 @@ def section(parts: Sequence[Part]) -> Section | None:
         return None
     tables = [_table(variable, own) for variable in UNITS if (own := [line for line in found if line.arena.variable == variable])]
     tables += [_probabilities(parts, own)] if (own := [line for line in found if _of_sentences(line)]) else []
-    return Section("Our best kernel on each task", TEXT, tables, {file: PICTURES[file] for file in _groups(found)})
+    said = [_counted(against, own) for against in RIVALS if (own := [line for line in found if line.against == against])]
+    return Section("Our best kernel on each task", TEXT, tables, {file: PICTURES[file] for file in _groups(found)}, said)
+
+
+def _counted(against: str, own: Sequence[Line]) -> str:
+    """On which tasks the aim is reached, missed and open, in words."""
+    tasks = {word: [line.place for line in own if outcome(line) == word] for word in WORDS}
+    return (
+        f"Against {against}: " + "; ".join(f"{word} on {len(names)} ({', '.join(names)})" for word, names in tasks.items() if names) + "."
+    )
 
 
 def figures(parts: Sequence[Part]) -> Mapping[str, Figure]:
@@ -161,8 +176,7 @@ def _table(variable: str, own: Sequence[Line]) -> Table:
     for k, line in enumerate(own):
         value, low, high, p = (float(found[name][k]) for name in ("difference", "low", "high", "p_corrected"))
         cells = [signed(scale * value, digits), interval(low, high, scale=scale, digits=digits), p_value(p)]
-        task = f"{line.task}, {line.arena.kind}" if line.arena.kind else line.task
-        rows.append([task, line.ours, line.against, line.rival, *cells, str(int(found["n_seeds"][k])), outcome(line)])
+        rows.append([line.place, line.ours, line.against, line.rival, *cells, str(int(found["n_seeds"][k])), outcome(line)])
     what = f"{'Test accuracy' if scale > 1 else 'Test loss saved'} [{unit}]"
     return Table(what, ["task", "ours", "against", "which is", "difference", "95 % interval", "p", "seeds", "aim"], rows)
 
@@ -171,18 +185,35 @@ def _of_sentences(line: Line) -> bool:
     return line.arena.experiment == "sentence_classification" and line.against == "softmax"
 
 
+PROBABILITIES = {"log loss": "log_loss", "Brier": "brier", "ECE": "calibration_error"}
+
+
 def _probabilities(parts: Sequence[Part], own: Sequence[Line]) -> Table:
-    """Log loss and Brier of our best kernels of sentences against softmax's: less is better, and ECE."""
-    (ds,) = [part.dataset for part in parts if part.name == "sentence_classification" and part.label == "cpu"][:1]
+    """Log loss, Brier and ECE of our best kernels of sentences against softmax's, task by task and on average: less is better."""
+    ds = next(part.dataset for part in parts if part.name == "sentence_classification" and part.label in ("cpu", "paper"))
     rows = []
-    for line in own:
-        ours, rival = (ds.sel(task=line.task, row=row) for row in (line.ours, line.rival))
-        for what, score in (("log loss", "log_loss"), ("Brier", "brier"), ("ECE", "calibration_error")):
-            both = np.isfinite(ours[score].values) & np.isfinite(rival[score].values)
-            a, b = (side[score].values[both] for side in (ours, rival))
-            gap = paired_difference(a, b) if len(a) > 1 else Estimate(float(a[0] - b[0]), np.nan, np.nan)
-            ends = [f"{a.mean():.4f}", f"{b.mean():.4f}", signed(gap.value, 4), interval(gap.low, gap.high, digits=4)]
-            word = "reached" if gap.high < 0 else "missed" if gap.low > 0 else "open"
-            rows.append([line.task, line.ours, what, *ends, "-" if what == "ECE" else word])
+    for what, score in PROBABILITIES.items():
+        sides = {line.task: ds[score].sel(task=line.task, row=[line.ours, line.rival]).values for line in own}  # (row, seed)
+        names = {line.task: line.ours for line in own}
+        if len(sides) > 1:
+            sides["mean of tasks"], names["mean of tasks"] = np.mean(list(sides.values()), 0), "as above"
+        rows += [[task, names[task], what, *_less(*held), ("-" if what == "ECE" else _word(*held))] for task, held in sides.items()]
     header = ["task", "ours", "score", "ours", "softmax", "difference", "95 % interval over seeds", "aim: less"]
-    return Table("Probabilities on sentences", header, rows)
+    return Table("Probabilities on sentences", header, rows, ["the rows are those of the accuracies; mean of tasks: seed by seed"])
+
+
+def _gap(ours: np.ndarray, rival: np.ndarray) -> tuple[np.ndarray, np.ndarray, Estimate]:
+    """Both sides on the seeds that both have, and their paired difference."""
+    both = np.isfinite(ours) & np.isfinite(rival)
+    a, b = ours[both], rival[both]
+    return a, b, paired_difference(a, b) if len(a) > 1 else Estimate(float((a - b).mean()), np.nan, np.nan)
+
+
+def _less(ours: np.ndarray, rival: np.ndarray) -> list[str]:
+    a, b, gap = _gap(ours, rival)
+    return [f"{a.mean():.4f}", f"{b.mean():.4f}", signed(gap.value, 4), interval(gap.low, gap.high, digits=4)]
+
+
+def _word(ours: np.ndarray, rival: np.ndarray) -> str:
+    gap = _gap(ours, rival)[2]
+    return "reached" if gap.high < 0 else "missed" if gap.low > 0 else "open"

@@ -43,8 +43,21 @@ def test_a_planted_gain_reaches_the_aim_and_a_planted_loss_misses_it(gain: float
 def test_probabilities_are_compared_with_softmax_alone() -> None:
     table = aims.section([planted(0.05)]).tables[-1]
     assert table.title == "Probabilities on sentences"
-    assert [row[-1] for row in table.rows] == ["reached", "reached", "-"]
+    assert [row[-1] for row in table.rows] == ["reached", "reached", "-"]  # one task has no mean of tasks
     assert [row[-1] for row in aims.section([planted(-0.05)]).tables[-1].rows] == ["missed", "missed", "-"]
+
+
+def test_tasks_together_show_what_one_task_does_not() -> None:
+    part, rng = planted(0.0), np.random.default_rng(1)
+    tasks = [part.dataset.assign_coords(task=[task]) for task in ("sst2", "qqp", "rotten_tomatoes")]
+    part.dataset = xr.concat(tasks, "task")
+    gain = np.zeros(part.dataset["log_loss"].shape)
+    noise = 0.02 * rng.normal(size=(2, 5))
+    ours = ROWS.index("K-elu")
+    gain[:, ours] = -0.01 + np.array([noise[0], noise[1], -noise.sum(0)])  # noise that the mean of tasks is free of
+    part.dataset["log_loss"] = part.dataset["log_loss"] + gain
+    said = {row[0]: row[-1] for row in aims.section([part]).tables[-1].rows if row[2] == "log loss"}
+    assert said == {"sst2": "open", "qqp": "open", "rotten_tomatoes": "open", "mean of tasks": "reached"}
 
 
 def test_one_seed_leaves_everything_open() -> None:
