@@ -54,6 +54,7 @@ WORDS = ("reached", "missed", "open")
 RIVALS = ("softmax", "best linear")
 UNITS = {"correct": ("points", 100.0, 1), "block_loss": ("nats", 1.0, 3)}  # unit, factor, digits
 MARGIN = {"correct": 0.005, "block_loss": 0.005}  # a difference that counts for none
+PROBABILITIES = {"log loss": "log_loss", "Brier": "brier", "ECE": "calibration_error"}
 PICTURES = {
     "aims_accuracy.png": "Test accuracy that our best kernel gains over softmax and over the best linear baseline.",
     "aims_language.png": "Test loss that our best kernel saves against softmax and against the best linear baseline.",
@@ -185,9 +186,6 @@ def _of_sentences(line: Line) -> bool:
     return line.arena.experiment == "sentence_classification" and line.against == "softmax"
 
 
-PROBABILITIES = {"log loss": "log_loss", "Brier": "brier", "ECE": "calibration_error"}
-
-
 def _probabilities(parts: Sequence[Part], own: Sequence[Line]) -> Table:
     """Log loss, Brier and ECE of our best kernels of sentences against softmax's, task by task and on average: less is better."""
     ds = next(part.dataset for part in parts if part.name == "sentence_classification" and part.label in ("cpu", "paper"))
@@ -197,23 +195,15 @@ def _probabilities(parts: Sequence[Part], own: Sequence[Line]) -> Table:
         names = {line.task: line.ours for line in own}
         if len(sides) > 1:
             sides["mean of tasks"], names["mean of tasks"] = np.mean(list(sides.values()), 0), "as above"
-        rows += [[task, names[task], what, *_less(*held), ("-" if what == "ECE" else _word(*held))] for task, held in sides.items()]
-    header = ["task", "ours", "score", "ours", "softmax", "difference", "95 % interval over seeds", "aim: less"]
+        common = {task: held[:, seeds] for task, held in sides.items() if (seeds := np.isfinite(held).all(0)).any()}
+        rows += [[task, names[task], what, *_less(*held, aim=what != "ECE")] for task, held in common.items()]
+    header = ["task", "our row", "score", "ours", "softmax", "difference", "95 % interval over seeds", "aim: less"]
     return Table("Probabilities on sentences", header, rows, ["the rows are those of the accuracies; mean of tasks: seed by seed"])
 
 
-def _gap(ours: np.ndarray, rival: np.ndarray) -> tuple[np.ndarray, np.ndarray, Estimate]:
-    """Both sides on the seeds that both have, and their paired difference."""
-    both = np.isfinite(ours) & np.isfinite(rival)
-    a, b = ours[both], rival[both]
-    return a, b, paired_difference(a, b) if len(a) > 1 else Estimate(float((a - b).mean()), np.nan, np.nan)
-
-
-def _less(ours: np.ndarray, rival: np.ndarray) -> list[str]:
-    a, b, gap = _gap(ours, rival)
-    return [f"{a.mean():.4f}", f"{b.mean():.4f}", signed(gap.value, 4), interval(gap.low, gap.high, digits=4)]
-
-
-def _word(ours: np.ndarray, rival: np.ndarray) -> str:
-    gap = _gap(ours, rival)[2]
-    return "reached" if gap.high < 0 else "missed" if gap.low > 0 else "open"
+def _less(ours: np.ndarray, rival: np.ndarray, *, aim: bool) -> list[str]:
+    """Means of both sides (seed,), their paired difference, and whether ours is less."""
+    gap = paired_difference(ours, rival) if len(ours) > 1 else Estimate(float((ours - rival)[0]), np.nan, np.nan)
+    word = "reached" if gap.high < 0 else "missed" if gap.low > 0 else "open"
+    ends = [f"{ours.mean():.4f}", f"{rival.mean():.4f}", signed(gap.value, 4), interval(gap.low, gap.high, digits=4)]
+    return [*ends, word if aim else "-"]
