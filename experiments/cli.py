@@ -22,7 +22,7 @@ EXPERIMENTS = {
     "classify": "the learned kernel inside a linear transformer, on digits or a labelled folder",
     "sentence_classification": "the Coulomb paper's eighteen rows on SST-2, QQP and Rotten Tomatoes, and ablations of Phase A",
     "long_range": "Flexformer's Long Range Arena: ListOps, text, retrieval, images, Pathfinder",
-    "language_modelling": "perplexity of causal models at equal parameters and equal tokens",
+    "language_modelling": "perplexity of causal models of one width and depth on the same tokens",
     "vision": "SOFT's comparison, landmarks, sampling and norms in a pyramid on small images",
     "efficiency": "time and memory of every attention against length",
     "transfer": "a fine-tuned encoder converted: recovery by task, kernels moved from task to task",

@@ -130,8 +130,10 @@ def _errors(ds: xr.Dataset, setting: str) -> Table:
 
 def _claims(found: list[Bar]) -> Table:
     cells = [measured(bar, ".3g") for bar in found]
-    rows = [[bar.claim, cell, bar.rule, "holds" if bar.holds else "FAILS"] for bar, cell in zip(found, cells)]
-    return Table("Claims", ["claim", "measured (95 % interval)", "bar", "verdict"], rows, ["means over seeds, Student's interval"])
+    rows = [[bar.claim, cell, bar.rule, "yes" if bar.holds else "no"] for bar, cell in zip(found, cells)]
+    return Table(
+        "Claims", ["claim", "measured (95 % interval)", "bar", "does the mean reach it"], rows, ["means over seeds, Student's interval"]
+    )
 
 
 def _least(claim: str, values: xr.DataArray, bar: float) -> Bar | None:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import xarray as xr
+from tqdm.auto import tqdm
 
 from experiments import aims, sections, units
 from experiments.claims import CLAIMS, Outcome, Results, judge
@@ -101,7 +102,7 @@ def main(config: Config) -> None:
     """Write index.html, report.md and figures/ into the folder `out`, and say where they are and how many claims got which verdict."""
     from experiments import evidence_page
 
-    found = gather(config.title, [saved(folder) for folder in config.results])
+    found = gather(config.title, [saved(folder) for folder in config.results], progress=True)
     folder = evidence_page.write(found, Path(config.out))
     print(evidence_page.summary(found))
     print(f"\nwritten to {folder / 'index.html'} and {folder / 'report.md'}")
@@ -116,12 +117,15 @@ def saved(folder: str | Path) -> dict[str, list[tuple[dict[str, Any], xr.Dataset
     return found
 
 
-def gather(title: str, saved: Sequence[Mapping[str, Sequence[tuple[Mapping[str, Any], xr.Dataset]]]]) -> Evidence:
-    """Claims judged and experiments told, from what `saved` returned for each folder.
+def gather(
+    title: str, saved: Sequence[Mapping[str, Sequence[tuple[Mapping[str, Any], xr.Dataset]]]], *, progress: bool = False
+) -> Evidence:
+    """Claims judged and experiments told, from what `saved` returned for each folder; with a bar on stderr if `progress`.
 
     ValueError if two folders hold the same experiment with the same settings.
     """
-    parts = [part(name, settings, ds) for results in saved for name in sorted(results) for settings, ds in results[name]]
+    held = [(name, settings, ds) for results in saved for name in sorted(results) for settings, ds in results[name]]
+    parts = [part(*one) for one in tqdm(held, desc="report", disable=not progress)]
     twice = [name for name, n in Counter(units.digest(one.name, one.settings) for one in parts).items() if n > 1]
     if twice:
         raise ValueError(f"results must hold each experiment with one setting once, got the hashes {twice} twice")

@@ -30,11 +30,12 @@ MEANING = {
 READING = (
     "Verdicts follow from rules in code (experiments/claims), not from prose. n: seeds (or sizes, or conditions) behind a number. p for: "
     "how likely such a number is if it does not lie where it must; p against: if it does, or comes as near as counts for none. The smaller "
-    "one is shown, corrected by Holm's method over so many claims, those of one table with one setting; a verdict needs 0.05 at most. This "
-    "is another question than in the tables and figures of the experiments, whose p is of no difference, corrected over their lines. "
+    "one is shown (1 where neither is less), corrected by Holm's method over so many claims, those of one table with one setting; a "
+    "verdict needs 0.05 at most. This is another question than in the tables and figures of the experiments, whose p is of no difference, "
+    "corrected over their lines, and whose words (better, worse) go by intervals that are not corrected. "
     "Where a paper's own figure contradicts its sentence, the row says so, and whether our interval holds that figure. The "
     "intervals shown are not corrected, so one may lie apart from the bound and the claim be inconclusive still. Differences are paired by "
-    "seed, and by test example where the examples are kept."
+    "seed, and by test example where the examples are kept. A best baseline is the best on validation data, where the table has such data."
 )
 MOST_MISSING = 12
 
@@ -56,8 +57,8 @@ def told(finding: Finding | None) -> str:
 
 
 def _number(value: float, digits: int | None, signed: bool) -> str:
-    text = f"{value:.3g}" if digits is None else f"{value:.{digits}f}"
-    return f"+{text}" if signed and value > 0 else text
+    text = f"{value:.3g}" if digits is None else f"{value:z.{digits}f}"
+    return f"+{text}" if signed and float(text) > 0 else text
 
 
 def _row(outcome: Outcome) -> list[str]:

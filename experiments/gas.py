@@ -26,7 +26,7 @@ from theory.equilibrium import CoulombBall, Semicircle
 from theory.ground_states import hermite_ground_state
 from theory.report import check
 
-COLUMNS = ("predicted", "measured", "standard_error", "z", "passed")
+COLUMNS = ("predicted", "measured", "standard_error", "z", "p_value", "passed")
 LAWS = (
     "second moment, 2 dimensions", "second moment, 3 dimensions", "second moment, 1 dimension", "density, 1 dimension",
     "energy, 1 dimension, HMC", "Euler's variance, free particles",
@@ -75,10 +75,10 @@ def run(config: Config, **how: Any) -> xr.Dataset:
 
     Returns
     -------
-    Dataset over law: predicted, measured, standard_error, z, passed, and z_control, passed_control of the same run under a false label.
-    Of the plane: second_moment (chain, step), omega (chain, particle, dim) at the end, radial_density and ball_density (radius). Of the
-    line: line_density and semicircle_density (position), and ground_state, hermite (site), the zero-temperature positions. `how`: see
-    `experiments.sweep.over`.
+    Dataset over law: predicted, measured, standard_error, z, p_value, passed, and z_control, passed_control of the same run under a
+    false label. Of the plane: second_moment (chain, step), omega (chain, particle, dim) at the end, radial_density and ball_density
+    (radius). Of the line: line_density and semicircle_density (position), and ground_state, hermite (site), the zero-temperature
+    positions. `how`: see `experiments.sweep.over`.
     """
     return sweep.run("gas", config, **how)
 

@@ -62,8 +62,10 @@ def recall_bars(ds: xr.Dataset) -> list[Bar]:
 
 def bars_table(title: str, bars: Sequence[Bar]) -> Table:
     """The bars as a table."""
-    rows = [[bar.claim, measured(bar, ".1f"), bar.rule, "holds" if bar.holds else "FAILS"] for bar in bars]
-    return Table(title, ["claim", "measured (95 % interval)", "bar", "verdict"], rows, ["accuracy in percent, differences in points"])
+    rows = [[bar.claim, measured(bar, ".1f"), bar.rule, "yes" if bar.holds else "no"] for bar in bars]
+    return Table(
+        title, ["claim", "measured (95 % interval)", "bar", "does the mean reach it"], rows, ["accuracy in percent, differences in points"]
+    )
 
 
 def measured(bar: Bar, form: str) -> str:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 TEXT = (
     "Flexformer's table of WikiText-103 at this machine's scale: causal transformers of one size on the same tokens in the same order. "
-    "The learning rate is each family's own, chosen on validation data of another seed."
+    "The learning rate is each family's own, chosen on validation data of another seed. What a map learns comes on top of the same model: "
+    "the parameters stand beside each row."
 )
 GAIN = Gain(
     "block_loss", -1, "test loss saved", "test loss that the first row saves, over seeds and blocks", "saved", "nats a token", 1.0, 3

@@ -83,7 +83,13 @@ ROWS = {
 FAMILIES = {row.family: name for name, row in reversed(ROWS.items())}  # family: its first row
 PER_DIM = {"linear": 1, "cosformer": 2, "polaformer": 2}  # features for each dimension of a head
 LINEAR = ("linear", "performer", "rfa", "cosformer", "hedgehog", "polaformer")  # the linear baselines of the paper's tables
-OURS = tuple(name for name in ROWS if name.startswith(("flexformer", "softmaxfeat", "exponential")) and "window" not in name)
+OURS = tuple(  # kernels that learn
+    name
+    for name, row in ROWS.items()
+    if name.startswith(("flexformer", "softmaxfeat", "exponential"))
+    and row.window is None
+    and row.particles not in ("fixed", "shuffled, unfreeze")
+)
 
 
 def model_config(row: Row, *, n_features: int, max_length: int, **sizes: Any) -> ModelConfig:

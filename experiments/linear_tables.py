@@ -72,16 +72,22 @@ def ran(ds: xr.Dataset, rows: Iterable[str]) -> xr.Dataset:
 
 
 def details(ds: xr.Dataset, columns: Columns, title: str, note: str) -> Table:
-    """Some columns, denominators that are not positive, and what Phase A did."""
+    """Some columns, denominators that are not positive, and what Phase A did; "-" for a row that did not run on every task."""
     header = ["row", *columns, "denominators <= 0 [%]", "held-out alignment before", "after"]
     rows = []
     for name in (str(name) for name in ds["row"].values):
         one = ds.sel(row=name)
-        cells = [f"{float(getattr(one[variable], how)()):{form}}" for variable, how, form in columns.values()]
+        cells = [_over_tasks(one[variable].mean("seed"), how, form) for variable, how, form in columns.values()]
         last = 100 * float(one["nonpositive"].isel(epoch=-1).mean()) if "nonpositive" in one else np.nan
         aligned = (_or_dash(float(one[side].mean()), 3) for side in ("holdout_before", "holdout_after"))
         rows.append([name, *cells, _or_dash(last, 0), *aligned])
     return Table(title, header, rows, [note])
+
+
+def _over_tasks(values: xr.DataArray, how: str, form: str) -> str:
+    """The mean or largest of what is known of every task."""
+    value = float(getattr(values, how)(skipna=False))
+    return f"{value:{form}}" if np.isfinite(value) else "-"
 
 
 def _or_dash(value: float, digits: int) -> str:

@@ -53,7 +53,18 @@ def plan(module: ModuleType, configs: dict[str, Any], results: str, workers: int
     shared = f", about {_duration(total / workers)} on {workers} cores" if workers > 1 else ""
     notes = [f"to do: {_duration(total)} of processor time{shared}; a unit needs {_size(peak)} of memory at most"]
     header = ["units", "all", "finished", "time of one", "", "memory"]
-    return Table(f"Plan of {sweep.short_name(module)}", header, rows, [*notes, *_beyond(peak, workers)] if n_todo else ["to do: nothing"])
+    warnings = [*_beyond(peak, workers), *_missing(module, configs)]
+    return Table(f"Plan of {sweep.short_name(module)}", header, rows, [*notes, *warnings] if n_todo else ["to do: nothing"])
+
+
+def _missing(module: ModuleType, configs: dict[str, Any]) -> list[str]:
+    """A warning where a run would stop at once, such as for want of data."""
+    try:
+        for config in configs.values() if hasattr(module, "prepare") else ():
+            module.prepare(config)
+    except (ValueError, OSError) as error:
+        return [f"WARNING: this cannot run here: {error}"]
+    return []
 
 
 def _duration(seconds: float) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
+from experiments.claims.rules import difference
 from experiments.linear_tables import lrs_option
-from experiments.metrics import paired_difference
+from experiments.metrics import Estimate
 from experiments.report import Section, Table, signed, spread, verdict
 from experiments.vision import RANDOM, REDUCED, rated
 from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, ROWS, SAMPLING, TUNED
@@ -22,7 +23,7 @@ PAPER_LANDMARKS = {36: 79.0, 49: 79.3, 64: 79.3, 81: 78.9}  # number of landmark
 PAPER_SAMPLING = {"soft": 79.3, "soft, conv landmarks": 79.3, "soft, random landmarks": 79.3, "soft, first landmarks": 79.0}
 GRIDS = ("soft, 2x2 landmarks", "soft, 3x3 landmarks", "soft", "soft, 8x8 landmarks")
 LEARNED = ("performer", "performer, learned", "particles, shuffled", "particles, width alone")
-NOTE = "mean ± standard deviation over seeds; differences are paired by seed, in points, with Student's 95 % interval"
+NOTE = "mean ± standard deviation over seeds; differences in points, with 95 % intervals over seeds and test images"
 SINGLE = "one seed: neither standard deviations nor intervals; differences in points"
 CAPTIONS = {
     "accuracy.png": "Test accuracy of each row and seed; bars are means.",
@@ -133,26 +134,23 @@ def _main_verdicts(ds: xr.Dataset, task: str) -> list[str]:
 
 
 def compared(ds: xr.Dataset, task: str, first: str, second: str) -> str:
-    """One sentence on the paired difference of two rows; "" where no seed has both."""
-    a, b = _pair(ds, task, first, second)
-    return f"{task}: {first} against {second}: {verdict(paired_difference(a, b))}." if len(a) else ""
+    """One sentence on the difference of two rows; "" where no seed has both."""
+    found = _difference(ds, task, first, second)
+    return f"{task}: {first} against {second}: {verdict(found, scale=1.0)}." if found else ""
 
 
 def _gain(ds: xr.Dataset, task: str, row: str, other: str) -> str:
-    if row == other or not present(ds, task, [other]):
+    found = _difference(ds, task, row, other) if row != other and present(ds, task, [other]) else None
+    if found is None:
         return "-"
-    a, b = _pair(ds, task, row, other)
-    if len(a) < 2:
-        return signed(100 * float(a[0] - b[0])) if len(a) else "-"
-    value, low, high = (100 * number for number in paired_difference(a, b))
-    return f"{signed(value)} ({signed(low)} to {signed(high)})"
+    ends = f" ({signed(found.low)} to {signed(found.high)})" if math.isfinite(found.low) else ""
+    return f"{signed(found.value)}{ends}"
 
 
-def _pair(ds: xr.Dataset, task: str, first: str, second: str) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracies of two rows on the seeds that both have."""
-    a, b = (ds["accuracy"].sel(task=task, row=row).values for row in (first, second))
-    both = np.isfinite(a) & np.isfinite(b)
-    return a[both], b[both]
+def _difference(ds: xr.Dataset, task: str, first: str, second: str) -> Estimate | None:
+    """Points that the first row is more accurate, over seeds and test images; None where no seed has both."""
+    found = difference({"task": task, "row": first}, {"task": task, "row": second})(ds)
+    return None if found is None else found.interval()
 
 
 def _validation(ds: xr.Dataset, task: str, row: str) -> float:

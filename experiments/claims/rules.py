@@ -92,11 +92,14 @@ def value(place: Place, score: str = "accuracy") -> Rule:
     return lambda ds: _mean(ds, score, [place], _first)
 
 
-def difference(first: Place, *second: Place, score: str = "accuracy", most: bool = True) -> Rule:
-    """The score of the first place minus the second's; of several second places the best by its mean (the least unless `most`)."""
+def difference(first: Place, *second: Place, score: str = "accuracy", most: bool = True, by: str = "") -> Rule:
+    """The score of the first place minus the second's; of several second places the best by its mean (the least unless `most`).
+
+    by : the score by which the best is chosen, such as one on validation data; by default `score`.
+    """
 
     def rule(ds: xr.Dataset) -> Finding | None:
-        best = _best(ds, score, second, most)
+        best = _best(ds, by or score, second, most) if len(second) > 1 else second[0]
         found = None if best is None else mean_difference([(first, best)], score)(ds)
         if found is None or len(second) == 1:
             return found
