@@ -124,7 +124,7 @@ def _shares(ds: xr.Dataset) -> Table:
             chance = float(ds.chance.sel(source=OWN, task=task).mean())
             teacher, student = (float(means.sel(row=name, task=task)) for name in ("teacher", row))
             shares.append(100 * (student - chance) / (teacher - chance))
-        rows.append([row, *(f"{share:.0f}" for share in shares), f"{np.mean(shares):.0f}"])
+        rows.append([row, *("-" if math.isnan(share) else f"{share:.0f}" for share in (*shares, float(np.mean(shares))))])
     notes = [
         "(score - chance) / (teacher's score - chance) of mean scores, on tasks where the teacher surely beats chance, one answer to all",
         "uniform attention, which reads nothing into queries and keys, is the floor to read the others against",

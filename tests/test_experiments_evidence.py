@@ -254,7 +254,7 @@ SCORES += (
     "newton_residual",
     "extra_parameters",
 )
-SCORES += ("norm", "tokens", "passed", "passed_control")
+SCORES += ("norm", "tokens", "passed", "passed_control", "validation_last")
 
 
 @pytest.mark.parametrize("name", sorted({claim.experiment for claim in ALL}))
@@ -272,7 +272,8 @@ def test_commands_have_options_that_exist(command):
     assert name in cli.EXPERIMENTS
     config = importlib.import_module(f"experiments.{name}").PRESETS[preset]
     given = dict(zip(words[5::2], words[6::2], strict=True))
-    dataclasses.replace(config, **{option[2:]: value for option, value in given.items() if option != "--data"})
+    chosen = {option[2:]: value for option, value in given.items() if option != "--data"}
+    dataclasses.replace(config, **{name: (value,) if isinstance(getattr(config, name), tuple) else value for name, value in chosen.items()})
     assert all(hasattr(config, option[2:]) for option in given)
 
 
