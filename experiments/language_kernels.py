@@ -1,7 +1,8 @@
 """What the kernels of a trained language model do, head by head: how near and how few the keys are that a row weighs, and how much cancels.
 
-A causal head that finds the last few tokens predicts characters well; a kernel of few features is a blunt one, so its rows spread over all
-keys. `near` and `keys` say how much; `negative` is what signed features take back, `rank` how many directions the features use.
+A causal head that finds the last few tokens predicts characters well; a kernel of few features is a blunt one, so its rows spread over
+all keys. `near` and `keys` say how much; `negative` is what signed features take back, `rank` how many directions the features use. What
+counts of pairs of tokens are worth is what a model can do whose attention brings nothing.
 """
 
 from __future__ import annotations
@@ -15,26 +16,42 @@ from attention.inspection import Heads, attention_maps, effective_rank, heads_of
 
 if TYPE_CHECKING:
     from attention.model import Transformer
-    from experiments.data import Split
+    from experiments.data import Dataset
     from experiments.units import Scores
 
 NEAR = 8  # keys, the query's own token among them
+PSEUDO = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # counts that single tokens weigh
 BLOCKS = 16  # of the test text that are looked at
 ARRAYS = dict.fromkeys(("near", "keys", "negative", "rank"), ("layer", "head"))
 
 
-def looked(model: Transformer, split: Split) -> Scores:
-    """Of the second half of some blocks' queries, where the most keys are visible.
+def looked(model: Transformer, data: Dataset) -> Scores:
+    """Of the second half of some test blocks' queries, where the most keys are visible.
 
     Returns
     -------
     dict of arrays (layer, head): near, share of the absolute weights on the last `NEAR` keys; keys, exp of the rows' mean entropy, the
     effective number of keys; negative, share of the absolute weights that are negative; rank, effective rank of keys' features, NaN for
-    softmax.
+    softmax. pairs: see `pairs_loss`.
     """
-    batch = next(iter(split.batches(BLOCKS)))
+    batch = next(iter(data.test.batches(BLOCKS)))
     layers = [_of_heads(heads_of(model, batch, layer)) for layer in range(len(model.blocks))]
-    return {name: np.array([layer[name] for layer in layers]) for name in ARRAYS}
+    return {name: np.array([layer[name] for layer in layers]) for name in ARRAYS} | {"pairs": pairs_loss(data)}
+
+
+def pairs_loss(data: Dataset) -> float:
+    """Test loss [nats a token] of the next token given the last one alone: counts of the training part, mixed with the frequencies of
+    single tokens, with the weight in `PSEUDO` that is best on the validation part."""
+    n, train = data.vocab_size or 0, data.train.tokens
+    pairs = np.zeros((n, n))
+    np.add.at(pairs, (train[:, :-1].ravel(), train[:, 1:].ravel()), 1.0)
+    single = (pairs.sum(0) + 1) / (pairs.sum() + n)
+
+    def loss(tokens: np.ndarray, weight: float) -> float:
+        last, wanted = tokens[:, :-1].ravel(), tokens[:, 1:].ravel()
+        return float(-np.log((pairs[last, wanted] + weight * single[wanted]) / (pairs.sum(1)[last] + weight)).mean())
+
+    return loss(data.test.tokens, min(PSEUDO, key=lambda weight: loss(data.validation.tokens, weight)))
 
 
 def _of_heads(heads: Heads) -> dict[str, np.ndarray]:

@@ -136,7 +136,7 @@ def measure(config: Config, unit: Unit) -> Scores:
     found |= {"training_seconds": float(history.train_seconds), "validation_last": float(history.validation_loss[-1]), "lr": lr}
     found |= {"n_parameters": sum(p.numel() for p in model.parameters() if p.requires_grad)}
     found |= {"n_tokens": history.sizes["epoch"] * len(data.train) * size.block}
-    found |= language_kernels.looked(model, data.test) if looks else {}
+    found |= language_kernels.looked(model, data) if looks else {}
     return found | losses(model, data, n_bytes, size.evaluated) | {"data": data.source, "data_sha256": data.sha256}
 
 

@@ -109,6 +109,8 @@ def kernel_table(ds: xr.Dataset) -> Table:
     notes = [
         "mean ± standard deviation over seeds, of the later half of each block's queries; weights: absolute ones, of a row's sum",
         "keys: exp of the mean entropy of rows; rank: effective number of directions",
+        "what counts of pairs of tokens lose, where no attention is needed: "
+        + ", ".join(f"{task} {float(ds['pairs'].sel(task=task).max()):.3f}" for task in _tasks(ds)),
     ]
     return Table("What the kernels of trained models do", ["text", "row", *columns], rows, notes)
 

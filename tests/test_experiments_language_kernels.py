@@ -13,7 +13,7 @@ from attention.layer_kernel import LayerKernel
 from experiments import language_kernels, sweep
 from experiments import language_modelling as lm
 from experiments import language_texts as texts
-from experiments.data import Split
+from experiments.data import Dataset, Split
 
 SMOKE = dataclasses.replace(lm.PRESETS["smoke"], parts=("kernels",), n_seeds=1)
 N = 32
@@ -55,12 +55,28 @@ def test_a_models_softmax_rows_are_those_that_inspection_finds() -> None:
     model = texts.model(texts.SIZES["smoke"][texts.MADE_UP], row, 0, 12)
     tokens = np.random.default_rng(0).integers(0, 12, (3, 17))
     split = Split(tokens, np.ones(tokens.shape, bool), tokens)
-    found = language_kernels.looked(model, split)
+    found = language_kernels.looked(model, Dataset("random", split, split, split, 12, None, 1, 17, "random", ""))
     assert found["near"].shape == (1, 2)
     layer = heads_of(model, next(iter(split.batches(3))), 0)
     assert found["rank"][0] == pytest.approx(effective_rank(layer)["key"].values)
     late = row_entropy(layer)["kernel"].isel(query=slice(17 // 2, None)).mean(("sequence", "query"))
     assert found["keys"][0] == pytest.approx(np.exp(late.values))
+
+
+def test_pairs_lose_the_entropy_of_a_chain_that_they_know() -> None:
+    rng = np.random.default_rng(0)
+    step = rng.dirichlet(np.ones(4), size=4)  # of a Markov chain
+    tokens = np.zeros((600, 65), int)
+    for k in range(64):
+        tokens[:, k + 1] = (step[tokens[:, k]].cumsum(1) < rng.random((600, 1))).sum(1)
+    parts = [Split(part, np.ones(part.shape, bool), part) for part in np.split(tokens, 3)]
+    values, vectors = np.linalg.eig(step.T)
+    stationary = np.real(vectors[:, np.argmax(values.real)])
+    entropy = -(stationary / stationary.sum()) @ (step * np.log(step)).sum(1)
+    lost = language_kernels.pairs_loss(Dataset("chain", *parts, 4, None, 1, 65, "chain", ""))
+    assert lost == pytest.approx(entropy, abs=0.03)  # 3 standard errors of 12,800 tokens; the start at 0 is forgotten at once
+    single = np.bincount(tokens.ravel(), minlength=4) / tokens.size
+    assert lost < -(single * np.log(single)).sum() - 0.1
 
 
 def test_the_part_has_units_of_its_own_with_the_losses_of_the_table_and_they_are_told_and_drawn(tmp_path) -> None:
