@@ -49,7 +49,7 @@ ARRAYS: dict[str, tuple[str, ...]] = {
 KERNEL = ", kernel"  # ends the name of a unit of part kernels
 LOOKED = (
     "softmax", "linear", "performer", "hedgehog", "softmaxfeat, fixed", "softmaxfeat, learned", "softmaxfeat, narrow start", "exponential",
-    "flexformer", "flexformer-nonstationary", "flexformer, fast",
+    "flexformer", "flexformer-nonstationary", "flexformer, fast", "flexformer, mean",
 )  # fmt: skip
 
 

@@ -12,7 +12,8 @@
 | ..., literal               | as printed: no norm, divided by the sum of the kernel, which may vanish                         |
 | softmaxfeat, x             | softmax over particles: fixed; learned end to end, also from a narrow start; align: Phase A, then frozen; |
 |                            | align, unfreeze: then trained; shuffled, unfreeze: the same with permuted labels                |
-| flexformer, x              | the same of its frequencies; fast: they learn at 40 times the rate of other particles           |
+| flexformer, x              | the same of its frequencies; fast: they learn at 40 times the rate of other particles; mean: divided by |
+|                            | the number of keys, with no norm of the output, which gives noise the size of a signal          |
 | exponential                | learned positive features, queries and keys apart, with a learned bias of keys                  |
 | ..., window                | keys less than 16 tokens away have softmax's weights, the others the kernel's                   |
 
@@ -47,7 +48,7 @@ class Row(NamedTuple):
     @property
     def family(self) -> str:
         """Rows that share a learning rate."""
-        return self.attention + ("" if self.normalise == "default" else ", literal")
+        return self.attention + (", literal" if self.normalise == "sum" else "")
 
 
 _LITERAL: dict[str, Any] = {"particles": "learned", "normalise": "sum", "unit_norm": False}
@@ -68,6 +69,7 @@ ROWS = {
     "flexformer, shuffled, unfreeze": Row("flexformer", "shuffled, unfreeze"),
     "flexformer, narrow start": Row("flexformer", "learned", width=0.5),
     "flexformer, fast": Row("flexformer", "learned", speed=40.0),
+    "flexformer, mean": Row("flexformer", "learned", normalise="count"),
     "softmaxfeat, fixed": Row("softmaxfeat"),
     "softmaxfeat, learned": Row("softmaxfeat", "learned"),
     "softmaxfeat, narrow start": Row("softmaxfeat", "learned", width=0.5),
@@ -124,6 +126,7 @@ PAIRS = (
     ("flexformer-nonstationary", "flexformer"),
     ("flexformer", "flexformer, literal"),
     ("flexformer, fast", "flexformer"),
+    ("flexformer, mean", "flexformer"),
     ("flexformer, align, unfreeze", "flexformer"),
     ("flexformer, align, unfreeze", "flexformer, shuffled, unfreeze"),
     ("flexformer, align, unfreeze", "flexformer, narrow start"),
