@@ -197,11 +197,12 @@ def test_an_experiment_of_your_own_runs(tmp_path, monkeypatch, capsys):
     (tmp_path / "walks.py").write_text(module)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": "__main__"}
     exec(script.replace("workers=2", "workers=0"), names)
     assert names["ds"]["distance"].mean("seed").sizes == {"row": 2}
     written = names["ds"]["distance"].mean("seed").sel(row="wide").item()
     report.store(names["ds"], report.new_folder("walks", now=datetime.datetime(2026, 1, 2, 3, 4, 5)) / "walks.zarr")
+    capsys.readouterr()
     exec(reading, names)
     assert capsys.readouterr().out == f"{written}\n"
     assert len(list((tmp_path / "results/units").glob("walks-*.jsonl"))) == 1
