@@ -52,12 +52,14 @@ ARENAS = (
     ),
 )  # fmt: skip
 WORDS = ("reached", "missed", "open")
+FEW = 3
 RIVALS = ("softmax", "best linear")
 UNITS = {"correct": ("points", 100.0, 2), "block_loss": ("nats", 1.0, 3)}  # unit, factor, digits
 MARGIN = {"correct": 0.005, "block_loss": 0.005}  # a difference that counts for none
 PROBABILITIES = {"log loss": "log_loss", "Brier": "brier", "ECE": "calibration_error"}
 PICTURES = {
-    "aims_accuracy.png": "Test accuracy that our best kernel gains over softmax and over the best linear baseline.",
+    "aims_accuracy.png": "Test accuracy that our best kernel gains over softmax and over the best linear baseline; intervals of two seeds "
+    "go on beyond the picture.",
     "aims_language.png": "Test loss that our best kernel saves against softmax and against the best linear baseline.",
 }
 TEXT = (
@@ -157,8 +159,18 @@ def figures(parts: Sequence[Part]) -> Mapping[str, Figure]:
         drawn[file], axes = panels_of(len(here), 9.5, 0.9 * len(here) + 0.29 * len(own), len(here))
         for rival, ax in zip(here, axes):
             title = f"{'accuracy' if scale > 1 else 'loss saved'} on test data, against {rival}"
-            plot_differences(found.isel(pair=against == rival), ax=ax, title=title, unit=unit, scale=scale)
+            part = found.isel(pair=against == rival)
+            plot_differences(part, ax=ax, title=title, unit=unit, scale=scale)
+            ax.set_xlim(*_range(part, scale))
     return drawn
+
+
+def _range(part: xr.Dataset, scale: float) -> tuple[float, float]:
+    """Ends of an axis that holds all differences, and the intervals of `FEW` seeds at least: those of two are longer than all others."""
+    kept = part["n_seeds"].values >= FEW
+    ends = np.concatenate([part["difference"].values, part["low"].values[kept], part["high"].values[kept], [-part.delta, part.delta]])
+    low, high = scale * np.nanmin(ends), scale * np.nanmax(ends)
+    return low - 0.08 * (high - low), high + 0.08 * (high - low)
 
 
 def _groups(found: Sequence[Line]) -> dict[str, list[Line]]:
