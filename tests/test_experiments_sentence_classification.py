@@ -18,6 +18,7 @@ from experiments.data import load
 from experiments.report import Section
 from experiments.sentence_classification import PRESETS, Config, built, estimate, measure, noisy, rehearse, units
 from experiments.sentence_rows import ABLATED, ABLATIONS, CONTROLS, MAPS, PARTS, ROWS
+from particles._one_thread import one_thread
 from tests.planted_sentences import planted
 
 SMOKE = dataclasses.replace(PRESETS["smoke"], n_seeds=1)
@@ -152,7 +153,8 @@ def test_the_smoke_preset_measures_every_unit(smoke: xr.Dataset) -> None:
 
 
 def test_a_unit_repeats_exactly(smoke: xr.Dataset) -> None:
-    again = measure(SMOKE, {"task": "digits", "row": "K-softplus", "seed": 0})
+    with one_thread:  # as units are measured
+        again = measure(SMOKE, {"task": "digits", "row": "K-softplus", "seed": 0})
     assert again["log_loss"] == float(smoke.log_loss.sel(task="digits", row="K-softplus", seed=0))
 
 

@@ -33,7 +33,8 @@ def parts(records: list[units.Record], seed: int = 0) -> list[list[units.Record]
         values = list(dict.fromkeys(one.unit[name] for one in records))
         chosen = dict.fromkeys([values[0], values[len(values) // 2], values[-1]])
         found += [[one for one in records if one.unit[name] == value] for value in chosen]
-    return found + [[records[k] for k in rng.choice(len(records), 2 + len(records) // 40, replace=False)] for _ in range(N_RANDOM)]
+    n = min(len(records), 2 + len(records) // 40)
+    return found + [[records[k] for k in rng.choice(len(records), n, replace=False)] for _ in range(N_RANDOM)]
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: path.stem)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from experiments import cli, gas, launch, outcomes, sentence_classification, sweep, units
+from experiments import cli, film, launch, outcomes, sentence_classification, sweep, units
 from tests import planted_experiment as planted
 
 
@@ -188,25 +188,25 @@ def test_a_scheduler_started_apart_serves_the_same_sweep(tmp_path, importable):
 
 def test_a_whole_run_is_kept_by_all_of_its_settings(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr(gas, "run", lambda config: calls.append(config) or xr.Dataset({"value": config.beta}, attrs={"config": "{}"}))
-    configs = {str(beta): gas.Config(beta=beta) for beta in (1.0, 2.0)}
-    first = sweep.over("gas", configs, results=str(tmp_path))
-    assert {label: float(ds["value"]) for label, ds in first.items()} == {"1.0": 1.0, "2.0": 2.0}
-    second = sweep.over("gas", configs, results=str(tmp_path))
+    monkeypatch.setattr(film, "run", lambda config: calls.append(config) or xr.Dataset({"value": config.n_steps}, attrs={"config": "{}"}))
+    configs = {str(n): film.Config(n_steps=n) for n in (1, 2)}
+    first = sweep.over("film", configs, results=str(tmp_path))
+    assert {label: float(ds["value"]) for label, ds in first.items()} == {"1": 1.0, "2": 2.0}
+    second = sweep.over("film", configs, results=str(tmp_path))
     assert len(calls) == 2
-    assert float(second["2.0"]["value"]) == 2.0
-    assert len(list(tmp_path.glob("gas-*.zarr"))) == 2
+    assert float(second["2"]["value"]) == 2.0
+    assert len(list(tmp_path.glob("film-*.zarr"))) == 2
 
 
 def test_a_whole_run_that_another_process_kept_first_is_not_replaced(tmp_path):
-    run = sweep.WholeRun(gas, gas.Config(), str(tmp_path))
+    run = sweep.WholeRun(film, film.Config(), str(tmp_path))
     for value in (1.0, 2.0):
         run.keep(xr.Dataset({"value": value}, attrs={"config": "{}"}))
-    assert float(sweep.WholeRun(gas, gas.Config(), str(tmp_path)).dataset()["value"]) == 1.0
+    assert float(sweep.WholeRun(film, film.Config(), str(tmp_path)).dataset()["value"]) == 1.0
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("module", [planted, gas])
+@pytest.mark.parametrize("module", [planted, film])
 def test_results_must_be_a_folder(tmp_path, module, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="results must be a folder, got the file"):
