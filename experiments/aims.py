@@ -162,6 +162,7 @@ def figures(parts: Sequence[Part]) -> Mapping[str, Figure]:
             part = found.isel(pair=against == rival)
             plot_differences(part, ax=ax, title=title, unit=unit, scale=scale)
             ax.set_xlim(*_range(part, scale))
+            ax.locator_params(axis="x", nbins=6)  # long numbers side by side
     return drawn
 
 
