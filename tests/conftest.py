@@ -11,7 +11,12 @@ os.environ.setdefault("NUMBA_NUM_THREADS", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import jaxtyping  # noqa: E402  (loads NumPy, which reads the variables above once)
+import numba  # noqa: E402
+import torch  # noqa: E402
 from beartype import beartype  # noqa: E402
+
+numba.get_num_threads()  # starts numba's threads, which the first parallel kernel would: where both share an OpenMP, torch then has as many
+torch.set_num_threads(1)
 
 _SHAPE = re.compile(r"\b(Float|Num|Int|Integer|Bool|Shaped|Real|Inexact)\[")
 _jaxtyped = jaxtyping.jaxtyped

@@ -239,6 +239,48 @@ def test_every_thread_limits_blas_and_torch_and_gives_them_back():
     assert found.stdout.split() == ["{1}", "{2}", "{2}"]
 
 
+POOL = """
+import torch
+import numba, numpy as np
+from particles._one_thread import one_thread
+
+@numba.njit(parallel=True)
+def total(x):
+    found = 0.0
+    for i in numba.prange(x.size):
+        found += x[i]
+    return found
+
+torch.set_num_threads(1)
+torch.get_num_threads()  # begins what is begun late
+if CONTROL:
+    total(np.ones(99))
+    print(torch.get_num_threads())
+with one_thread:
+    total(np.ones(99))
+    inside = torch.get_num_threads()
+print(inside, torch.get_num_threads())
+"""
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_the_start_of_numbas_threads_leaves_torch_on_one(control):
+    """numba's pool sets the threads of the OpenMP that it shares with torch when it starts, be that in the first parallel kernel."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "2", "NUMBA_THREADING_LAYER": "omp"}
+    script = POOL.replace("CONTROL", str(control))
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    if "No threading layer" in found.stderr:
+        pytest.skip("numba has no OpenMP here")
+    assert found.returncode == 0, found.stderr
+    first, *rest = found.stdout.split("\n")[:2]
+    if not control:
+        assert first == "1 1"
+    elif first == "1":
+        pytest.skip("numba and torch do not share an OpenMP here")
+    else:
+        assert rest == [f"1 {first}"]  # whoever set it: inside one thread, given back after
+
+
 def test_an_interrupt_cancels_what_has_not_begun(tmp_path):
     def interrupt(step, frame):
         raise KeyboardInterrupt
