@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import xarray as xr
 
-from experiments import linear_rows
-from experiments.comparisons import compare_rows, holm
+from experiments import linear_rows, sentence_rows, vision_rows
+from experiments.comparisons import best_row, compare_rows, holm
 from experiments.metrics import Estimate, paired_difference
 from experiments.report import Section, Table, interval, p_value, signed
-from experiments.sentence_rows import MAPS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,18 +38,14 @@ class Arena(NamedTuple):
 WINDOW = "with a window"
 _LINEAR_ROWS = {
     "": (linear_rows.OURS, linear_rows.LINEAR),
-    WINDOW: (("softmaxfeat, learned, window", "exponential, window"), ("linear, window", "hedgehog, window")),
+    WINDOW: (linear_rows.OURS_NEAR, linear_rows.LINEAR_NEAR),
 }
 ARENAS = (
-    Arena("sentence_classification", [f"K-{name}" for name in MAPS], ("favor-WqWk", "Performer", "Linformer"), "validation_accuracy"),
+    Arena("sentence_classification", sentence_rows.OURS, sentence_rows.LINEAR, "validation_accuracy"),
     *(Arena("long_range", *rows, kind=kind) for kind, rows in _LINEAR_ROWS.items()),
     *(Arena("language_modelling", *rows, kind=kind, variable="block_loss", sign=-1) for kind, rows in _LINEAR_ROWS.items()),
-    Arena(
-        "vision", ("particles", "performer, learned", "flexformer", "exponential"),
-        ("linformer", "performer", "nystromformer", "soft", "soft++"),
-        "validation_accuracy",
-    ),
-)  # fmt: skip
+    Arena("vision", vision_rows.OURS, vision_rows.LINEAR, "validation_accuracy"),
+)
 WORDS = ("reached", "missed", "open")
 FEW = 3
 RIVALS = ("softmax", "best linear")
@@ -104,20 +99,13 @@ def _of_arena(arena: Arena, ds: xr.Dataset) -> Iterator[Line]:
     """The lines of all tasks."""
     for task in (str(task) for task in ds["task"].values):
         one = ds.sel(task=task)
-        ours = best(one, arena, arena.ours)
+        ours = best_row(one, arena.ours, arena.chosen_by, sign=arena.sign)
         for against, rows in zip(RIVALS, (("softmax",), arena.linear)):
-            rival = best(one, arena, rows)
+            rival = best_row(one, rows, arena.chosen_by, sign=arena.sign)
             if ours is not None and rival is not None:
                 found = compare_rows(arena.sign * one[[arena.variable]], [(ours, rival)], variable=arena.variable, correction="none")
                 if int(found["n_seeds"][0]):
                     yield Line(arena, task, ours, rival, against, found)
-
-
-def best(ds: xr.Dataset, arena: Arena, rows: Sequence[str]) -> str | None:
-    """The row with the best validation score on average over the seeds that ran, None if none ran."""
-    score = arena.sign * ds[arena.chosen_by]
-    within = [dim for dim in score.dims if dim not in ("row", "seed")]
-    return linear_rows.best(ds.assign(chosen_by=score.max(within) if within else score), rows, "chosen_by")
 
 
 def outcome(line: Line) -> str:

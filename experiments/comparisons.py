@@ -89,6 +89,19 @@ def compare_rows(
     return found.assign_coords(names).assign_attrs(asked)
 
 
+def best_row(dataset: xr.Dataset, names: Iterable[str], score: str, *, sign: int = 1) -> str | None:
+    """The row with the largest mean `score` over seeds of a Dataset of one task, of the `names` that ran; None if none did.
+
+    score : over (row, seed), of validation data, so that test data judge a row that they did not choose; of further dimensions, such as
+        epochs, the best counts. sign : -1 where less is better.
+    """
+    values = sign * dataset[score]
+    means = values.max([dim for dim in values.dims if dim not in ("row", "seed")]).mean("seed")
+    known = {name: float(means.sel(row=name)) for name in names if name in dataset["row"].values}
+    known = {name: value for name, value in known.items() if not math.isnan(value)}
+    return max(known, key=known.__getitem__) if known else None
+
+
 def _compared(first: np.ndarray, second: np.ndarray, *, level: float, delta: float | None) -> dict[str, float]:
     """One pair, (seed, example) each."""
     here = ~np.isnan(first).all(1) & ~np.isnan(second).all(1)

@@ -23,8 +23,9 @@ their papers) and polaformer (2); softmax keeps every key and value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from experiments.comparisons import best_row
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -92,6 +93,8 @@ OURS = tuple(  # kernels that learn
     and row.window is None
     and row.particles not in ("fixed", "shuffled, unfreeze")
 )
+LINEAR_NEAR = ("linear, window", "hedgehog, window")  # the same with softmax's weights for near keys
+OURS_NEAR = ("softmaxfeat, learned, window", "exponential, window")
 
 
 def model_config(row: Row, *, n_features: int, max_length: int, **sizes: Any) -> ModelConfig:
@@ -143,19 +146,12 @@ PAIRS = (
 )
 
 
-def best(ds: xr.Dataset, names: Sequence[str], score: str) -> str | None:
-    """The name with the largest mean `score` over seeds of a Dataset over (row, seed), of those that ran; chosen on validation data."""
-    means = {name: float(ds[score].sel(row=name).mean("seed")) for name in names if name in ds["row"].values}
-    known = {name: value for name, value in means.items() if value == value}
-    return max(known, key=known.__getitem__) if known else None
-
-
 def leading_pairs(ds: xr.Dataset, score: str) -> list[tuple[str, str]]:
     """Our best row on one task against softmax and the best linear baseline, those that ran.
 
     The best ones have the largest validation `score`, which no test saw.
     """
-    ours, rivals = best(ds, OURS, score), (best(ds, names, score) for names in (("softmax",), LINEAR))
+    ours, rivals = best_row(ds, OURS, score), (best_row(ds, names, score) for names in (("softmax",), LINEAR))
     return [(ours, rival) for rival in rivals if ours is not None and rival is not None]
 
 

@@ -27,6 +27,8 @@ _MAIN = {
     "Linformer": Row("linformer", projections="separate"),
     **{f"{kind}-{name}": Row(name, particles) for name in MAPS for kind, particles in (("V", "fixed"), ("K", "align"))},
 }
+OURS = tuple(f"K-{name}" for name in MAPS)  # kernels that learn
+LINEAR = ("favor-WqWk", "Performer", "Linformer")  # the paper's linear baselines
 CONTROLS: dict[str, dict[str, Any]] = {  # in the place of "K-x: Phase A, then frozen"
     "shuffled": {"particles": "shuffled"},
     "half width": {"particles": "fixed", "width": 0.5},

@@ -34,6 +34,8 @@ MAIN = {
     "flexformer": Row("flexformer", particles="learned"),
     "exponential": Row("exponential", particles="learned"),
 }
+OURS = ("particles", "performer, learned", "flexformer", "exponential")  # kernels that learn
+LINEAR = ("linformer", "performer", "nystromformer", "soft", "soft++")
 TUNED = tuple(name for name in MAIN if name not in ("particles, shuffled", "particles, width alone"))
 BOTTLENECK = {f"soft, {side}x{side} landmarks": Row("softmax-free", side=side) for side in (2, 3, 8)}
 SAMPLING = {f"soft, {name} landmarks": Row("softmax-free", landmarks=name) for name in ("conv", "random", "first")}

@@ -10,11 +10,12 @@ import numpy as np
 import xarray as xr
 
 from experiments.claims.rules import difference
+from experiments.comparisons import best_row
 from experiments.linear_tables import lrs_option
 from experiments.metrics import Estimate
 from experiments.report import Section, Table, signed, spread, verdict
 from experiments.vision import RANDOM, REDUCED, rated
-from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, ROWS, SAMPLING, TUNED
+from experiments.vision_rows import BOTTLENECK, LINEAR, MAIN, NARROW, NORMS, OURS, ROWS, SAMPLING, TUNED
 
 PAPER = {  # SOFT, ImageNet-1k, Tiny: top-1 [%]
     "softmax": 79.1, "linformer": 78.2, "performer": 76.1, "nystromformer": 78.6, "soft": 79.3, "soft++": 79.4,
@@ -125,10 +126,8 @@ def _main_verdicts(ds: xr.Dataset, task: str) -> list[str]:
     pairs = [("soft", other) for other in ("softmax", "nystromformer", "linformer", "performer")] + [("soft++", "soft")]
     pairs += [("particles", other) for other in LEARNED]
     lines = [line for first, second in pairs if {first, second} <= set(rows) and (line := compared(ds, task, first, second))]
-    ours = [row for row in ("particles", "performer, learned", "flexformer", "exponential") if row in rows]
-    theirs = [row for row in ("linformer", "performer", "nystromformer", "soft", "soft++") if row in rows]
-    if ours and theirs:
-        first, second = (max(names, key=lambda row: _validation(ds, task, row)) for names in (ours, theirs))
+    first, second = (best_row(ds.sel(task=task), names, "validation_accuracy") for names in (OURS, LINEAR))
+    if first and second:
         lines += [line for other in (second, "softmax") if other in rows and (line := compared(ds, task, first, other))]
     return list(dict.fromkeys(lines))
 
@@ -151,10 +150,6 @@ def _difference(ds: xr.Dataset, task: str, first: str, second: str) -> Estimate 
     """Points that the first row is more accurate, over seeds and test images; None where no seed has both."""
     found = difference({"task": task, "row": first}, {"task": task, "row": second})(ds)
     return None if found is None else found.interval()
-
-
-def _validation(ds: xr.Dataset, task: str, row: str) -> float:
-    return float(ds["validation_accuracy"].sel(task=task, row=row).mean())
 
 
 def _paper(row: str) -> str:

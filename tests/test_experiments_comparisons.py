@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from experiments.comparisons import benjamini_hochberg, compare_rows, holm
+from experiments.comparisons import benjamini_hochberg, best_row, compare_rows, holm
 from experiments.paired import crossed, equivalence
 
 NUMBERS = ["difference", "low", "high", "p"]
@@ -99,6 +99,17 @@ def test_other_names_of_rows():
     got = compare_rows(ds, [(0.5, 0.0)], along="lambda", correction="none")
     assert got["pair"].values.tolist() == ["0.5 - 0.0"]
     assert float(got["p_corrected"][0]) == float(got["p"][0])
+
+
+def test_the_best_row_is_that_of_its_best_epochs_over_the_seeds_that_ran():
+    scores = np.array([[[0.5, 0.9], [0.5, 0.1]], [[0.6, 0.6], [0.7, 0.1]], [[0.9, 0.9], [np.nan, np.nan]], np.full((2, 2), np.nan)])
+    ds = xr.Dataset({"score": (("row", "seed", "epoch"), scores)}, {"row": list("abcd"), "seed": [0, 1]})
+    assert best_row(ds, "abd", "score") == "a"  # b would be the best of first epochs
+    assert best_row(ds, "bd", "score") == "b"
+    assert best_row(ds, "abcd", "score") == "c"
+    assert best_row(ds.isel(epoch=0), "ab", "score") == "b"
+    assert best_row(ds, "ab", "score", sign=-1) == "a"  # 0.5 and 0.1 are less than 0.6 and 0.1
+    assert best_row(ds, ["d", "not a row"], "score") is None
 
 
 def test_corrected_pairs_of_equal_rows_give_a_false_alarm_no_more_often_than_the_level():

@@ -14,11 +14,11 @@ import xarray as xr
 
 from experiments.claims.claim import Claim, Region, greater, less, within
 from experiments.claims.rules import Finding, Place, Rule, difference, exponent, mean_difference, ratio, value, worst
+from experiments.linear_rows import LINEAR
 
 PAPER = "Flexformer paper"
 TASKS = {"listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder"}
 FLEX_N, FLEX_S = "flexformer-nonstationary", "flexformer"
-LINEAR = ("linear", "performer", "rfa", "cosformer", "hedgehog", "polaformer")
 LRA = {  # accuracy in the order of TASKS, then their mean
     "softmax": (37.23, 65.66, 64.49, 41.89, 73.46, 56.55),
     "linear": (17.42, 62.64, 58.92, 43.40, 75.11, 51.49),
