@@ -76,7 +76,7 @@ class Part:
 class Coverage:
     """How many planned units finished, in all and by the value of the first coordinate; which are missing; how many are not planned.
 
-    searched: of a search for learning rates, which no plan of a table counts.
+    searched: of a search for learning rates, which no plan of a table counts. seconds: of processor time, all units together.
     """
 
     planned: int
@@ -85,6 +85,7 @@ class Coverage:
     missing: Sequence[str]
     others: int
     searched: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,9 @@ def nearest(module: ModuleType, settings: Mapping[str, Any]) -> tuple[str, dict[
 
 def coverage(module: ModuleType, preset: str, different: Mapping[str, Any], dataset: xr.Dataset) -> Coverage:
     """The units that the preset plans against those with a number in the Dataset; a whole run is one unit."""
+    seconds = float(dataset.attrs.get("cpu_seconds", 0.0))
     if not hasattr(module, "units"):
-        return Coverage(1, 1, {}, (), 0)
+        return Coverage(1, 1, {}, (), 0, seconds=seconds)
     planned = list(module.units(_planned_config(module.PRESETS[preset], different)))
     dims = list(planned[0]) if planned else []
     done = finished(dataset, dims)
@@ -178,7 +180,7 @@ def coverage(module: ModuleType, preset: str, different: Mapping[str, Any], data
     named = [", ".join(str(value) for value in unit.values()) for unit in missing]
     others = [json.loads(text) for text in done - keys]
     searched = sum(", lr " in str(unit.get("row", "")) for unit in others)
-    return Coverage(len(planned), len(planned) - len(missing), by_first, named, len(others) - searched, searched)
+    return Coverage(len(planned), len(planned) - len(missing), by_first, named, len(others) - searched, searched, seconds)
 
 
 def _counted(c: Coverage) -> dict[str, int]:
@@ -189,6 +191,7 @@ def _counted(c: Coverage) -> dict[str, int]:
 
 def finished(dataset: xr.Dataset, dims: Sequence[str]) -> set[str]:
     """The keys of the units that have some number."""
+    dataset = dataset.expand_dims([dim for dim in dims if dim in dataset.coords and dim not in dataset.dims])  # of a single unit
     if not set(dims) <= set(dataset.dims):
         return set()
     ran = None

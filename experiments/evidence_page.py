@@ -114,14 +114,17 @@ def _coverage(parts: Sequence[Part]) -> Table:
         more = f", and {len(c.missing) - MOST_MISSING} more" if len(c.missing) > MOST_MISSING else ""
         missing = "; ".join(c.missing[:MOST_MISSING]) + more if c.finished else "the main table" if c.searched else "all"
         rows.append(
-            [f"{part.name}, {part.label}", *_finished(c), str(c.searched), str(c.others), by_first, missing if c.missing else "none"]
-        )
+            [f"{part.name}, {part.label}", *_finished(c), str(c.searched), str(c.others), f"{c.seconds / 60:.0f}", by_first,
+             missing if c.missing else "none"]
+        )  # fmt: skip
+    hours = sum(part.coverage.seconds for part in parts) / 3600
     notes = [
         "finished: of the units that the preset plans. of rates: those of a search for learning rates, on seeds that are in no table. "
         "more: finished units that neither plans, such as other parts, rows or seeds.",
+        f"CPU min: processor time of these units; all together {hours:.1f} hours of one core.",
         "Nothing is filled in: what did not run is missing from every number on this page.",
     ]
-    return Table("Units", ["experiment", "finished", "of rates", "more", "by the first coordinate", "missing"], rows, notes)
+    return Table("Units", ["experiment", "finished", "of rates", "more", "CPU min", "by the first coordinate", "missing"], rows, notes)
 
 
 def _finished(c: Coverage) -> list[str]:

@@ -108,7 +108,7 @@ def measure(config: Config, unit: dict[str, int]) -> dict[str, np.ndarray]:
 def arrange(ds: xr.Dataset, chosen: Mapping[str, Any]) -> xr.Dataset:
     """The laws by their names, and where the densities and moments belong."""
     config = Config(**chosen)
-    ds = ds.isel(seed=0, drop=True)
+    ds = ds.isel(seed=0)
     step = config.save_every * np.arange(ds.sizes["step"])
     coords = {"law": list(LAWS), "step": step, "radius": _middle(_radii(config)), "position": _middle(_positions(config))}
     return ds.assign({name: ds[name].astype(bool) for name in ("passed", "passed_control")}).assign_coords(coords)

@@ -127,7 +127,8 @@ def circumstances() -> dict[str, str]:
 
 
 def saved(root: str | Path) -> dict[str, list[tuple[dict[str, Any], xr.Dataset]]]:
-    """What a folder of results holds: {experiment: [(settings, Dataset)]}, those with the most units first.
+    """What a folder of results holds: {experiment: [(settings, Dataset)]}, those with the most units first; with the processor time of
+    all units, the attribute ``cpu_seconds``.
 
     ValueError on a file that is not a results file, FileNotFoundError if there is no such folder.
     """
@@ -139,7 +140,9 @@ def saved(root: str | Path) -> dict[str, list[tuple[dict[str, Any], xr.Dataset]]
         header, records = read(path)
         module = importlib.import_module(f"experiments.{header['experiment']}")
         if records:
-            found.setdefault(header["experiment"], []).append((header["settings"], gather(module, records, (), header["settings"])))
+            seconds = sum(one.made.get("seconds", 0.0) for one in records)
+            dataset = gather(module, records, (), header["settings"]).assign_attrs(cpu_seconds=seconds)
+            found.setdefault(header["experiment"], []).append((header["settings"], dataset))
     for datasets in found.values():
         datasets.sort(key=lambda pair: -pair[1].attrs["finished"])
     return found

@@ -85,6 +85,7 @@ def test_a_half_finished_grid_says_how_many_units(found, folder):
     expected = sum(units.key(unit) in planned for unit in ran)
     assert (part.coverage.planned, part.coverage.finished, part.coverage.others) == (n, expected, len(ran) - expected)
     assert len(part.coverage.missing) == n - expected
+    assert part.coverage.seconds == len(ran)
     assert f"{expected} of {n} planned units ran" in (folder / "index.html").read_text()
 
 

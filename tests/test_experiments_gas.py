@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from experiments import gas, report, sections, sweep
+from experiments import evidence, gas, report, sections, sweep
 
 SMALL = gas.Config(n_particles=24, n_chains=6, n_line=11)
 
@@ -55,6 +55,12 @@ def test_attrs_hold_the_settings_and_the_run_repeats(dataset):
 def test_a_run_too_short_to_test_says_so():
     with pytest.raises(sweep.NothingMeasured, match=r"n_steps = 20 .*untested"):
         gas.run(gas.Config(n_particles=4, n_steps=20, n_chains=2, n_line=3))
+
+
+def test_its_one_unit_counts_as_finished(dataset):
+    covered = evidence.coverage(gas, "cpu", {}, dataset.assign_attrs(cpu_seconds=3.0))
+    assert (covered.planned, covered.finished, covered.others, covered.seconds) == (1, 1, 0, 3.0)
+    assert evidence.coverage(gas, "cpu", {}, dataset.drop_vars("seed")).finished == 0
 
 
 def test_section_says_what_holds(dataset, tmp_path):
