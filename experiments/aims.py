@@ -6,6 +6,7 @@ nearest keys have softmax's weights are compared with baselines that have them t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,8 +41,9 @@ _LINEAR_ROWS = {
     "": (linear_rows.OURS, linear_rows.LINEAR),
     WINDOW: (linear_rows.OURS_NEAR, linear_rows.LINEAR_NEAR),
 }
+SENTENCES = "sentence_classification"
 ARENAS = (
-    Arena("sentence_classification", sentence_rows.OURS, sentence_rows.LINEAR, "validation_accuracy"),
+    Arena(SENTENCES, sentence_rows.OURS, sentence_rows.LINEAR, "validation_accuracy"),
     *(Arena("long_range", *rows, kind=kind) for kind, rows in _LINEAR_ROWS.items()),
     *(Arena("language_modelling", *rows, kind=kind, variable="block_loss", sign=-1) for kind, rows in _LINEAR_ROWS.items()),
     Arena("vision", vision_rows.OURS, vision_rows.LINEAR, "validation_accuracy"),
@@ -124,7 +126,7 @@ def section(parts: Sequence[Part]) -> Section | None:
     if not found:
         return None
     tables = [_table(variable, own) for variable in UNITS if (own := [line for line in found if line.arena.variable == variable])]
-    tables += [_probabilities(parts, own)] if (own := [line for line in found if _of_sentences(line)]) else []
+    tables += [_probabilities(parts, own)] if (own := [line for line in found if line.arena.experiment == SENTENCES]) else []
     said = [_counted(against, own) for against in RIVALS if (own := [line for line in found if line.against == against])]
     return Section("Our best kernel on each task", TEXT, tables, {file: PICTURES[file] for file in _groups(found)}, said)
 
@@ -190,26 +192,23 @@ def _table(variable: str, own: Sequence[Line]) -> Table:
     return Table(what, ["task", "ours", "against", "rival", "difference", "95 % interval", "p", "seeds", "aim"], rows)
 
 
-def _of_sentences(line: Line) -> bool:
-    return line.arena.experiment == "sentence_classification" and line.against == "softmax"
-
-
 def _probabilities(parts: Sequence[Part], own: Sequence[Line]) -> Table:
-    """Log loss, Brier and ECE of our best kernels of sentences against softmax's, task by task and on average: less is better."""
-    ds = next(part.dataset for part in parts if part.name == "sentence_classification" and part.label in ("cpu", "paper"))
+    """Log loss, Brier and ECE of our best kernels of sentences against both rivals, task by task and on average: less is better."""
+    ds = next(part.dataset for part in parts if part.name == SENTENCES and part.label in ("cpu", "paper"))
     rows = []
-    for what, (score, is_aim) in PROBABILITIES.items():
-        sides = {line.task: ds[score].sel(task=line.task, row=[line.ours, line.rival]).values for line in own}  # (row, seed)
-        names = {line.task: line.ours for line in own}
+    for against, (what, (score, is_aim)) in itertools.product(RIVALS, PROBABILITIES.items()):
+        here = {line.task: line for line in own if line.against == against}
+        sides = {task: ds[score].sel(task=task, row=[line.ours, line.rival]).values for task, line in here.items()}  # (row, seed)
+        names = {task: [line.ours, line.rival] for task, line in here.items()}
         if len(sides) > 1:
-            sides["mean of tasks"], names["mean of tasks"] = np.mean(list(sides.values()), 0), "as above"
+            sides["mean of tasks"], names["mean of tasks"] = np.mean(list(sides.values()), 0), ["as above"] * 2
         common = {task: held[:, seeds] for task, held in sides.items() if (seeds := np.isfinite(held).all(0)).any()}
-        rows += [[task, names[task], what, *_less(*held, aim=is_aim)] for task, held in common.items()]
+        rows += [[task, *names[task], what, *_less(*held, aim=is_aim and against == "softmax")] for task, held in common.items()]
     notes = [
         "the rows are those of the accuracies; mean of tasks: seed by seed",
         "tempered: after temperature scaling by validation data, which takes away what is over- or underconfidence alone",
     ]
-    header = ["task", "our row", "score", "ours", "softmax", "difference", "95 % interval over seeds", "aim: less"]
+    header = ["task", "our row", "rival", "score", "ours", "its", "difference", "95 % interval over seeds", "aim: less"]
     return Table("Probabilities on sentences", header, rows, notes)
 
 

@@ -26,7 +26,7 @@ import xarray as xr
 from attention.finetune import predict
 from attention.model import ModelConfig, Transformer
 from experiments.data import Dataset, load
-from experiments.matching import chosen, epochs_after
+from experiments.settings import chosen, epochs_after
 from experiments.training import ALIGNMENTS, EVALUATED, Recipe, test_scores, trained
 from particles.arrays import count, positive
 

@@ -91,7 +91,9 @@ def figure(ds: xr.Dataset) -> Figure:
         axes[1].plot(line["layer"], line, dashes, color=colour, marker="o", markersize=3, label=row)
     if drawn_rows:
         axes[1].legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
-    axes[1].set(yscale="log", xlabel="layer", ylabel="divergence [nat]")
+    axes[1].set(yscale="log", xlabel="layer", ylabel="divergence from softmax [nat]")
+    axes[0].set_title("score of every student", fontsize=11, loc="left")
+    axes[1].set_title(f"attention of {len(drawn_rows)} of {ds.sizes['row']} rows, held-out sentences", fontsize=11, loc="left")
     axes[1].spines[["top", "right"]].set_visible(False)
     return drawn
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from experiments.matching import chosen
+from experiments.settings import chosen
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:

@@ -104,7 +104,8 @@ def _mode_table(mode: _Mode, name: str) -> Table:
         if not np.isfinite(seconds).any():
             continue
         time, room = _mean(seconds), _mean(mode.memory[row])
-        overtakes = "" if row == SOFTMAX else _length(crossover(mode.lengths, time, reference), mode.lengths)
+        common = mode.lengths[np.isfinite(time) & np.isfinite(reference)]
+        overtakes = "" if row == SOFTMAX else _length(crossover(mode.lengths, time, reference), common)
         cells = [_interval(exponent(mode.lengths, seconds)), _interval(exponent(mode.lengths, mode.memory[row]))]
         rows.append([row, *cells, *map(_number, (1e3 * time[-1], reference[-1] / time[-1], room[-1])), overtakes])
     header = ["attention", "time exponent", "memory exponent", f"ms at {last}", "speed to SDPA", f"MiB at {last}", "faster than SDPA from"]
@@ -159,13 +160,15 @@ def _length(value: float, lengths: np.ndarray) -> str:
         return "-"
     if value == 0:
         return f"below {int(lengths.min())}"
-    return f"beyond {int(lengths.max())}" if math.isinf(value) else f"about {value:.2g}" if value < 100 else f"about {round(value, -2):.0f}"
+    if math.isinf(value):
+        return f"not up to {int(lengths.max())}"
+    return f"about {value:.2g}" if value < 100 else f"about {round(value, -2):.0f}"
 
 
 def _interval(value: Estimate) -> str:
     if not math.isfinite(value.value):
         return "-"
-    return f"{value.value:.2f}" + (f" ({value.low:.2f} to {value.high:.2f})" if math.isfinite(value.high) else "")
+    return f"{value.value:z.2f}" + (f" ({value.low:z.2f} to {value.high:z.2f})" if math.isfinite(value.high) else "")
 
 
 def _number(value: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,6 +107,10 @@ def main(config: Config) -> None:
     found = gather(config.title, [saved(folder) for folder in config.results], progress=True)
     folder = evidence_page.write(found, Path(config.out))
     print(evidence_page.summary(found))
+    if not found.parts:
+        print(f"\nno finished units in {', '.join(config.results)}", file=sys.stderr)
+    elif smoke := [part.name for part in found.parts if part.label.startswith("smoke")]:
+        print(f"\nno claim is judged by results of the preset smoke, here of {', '.join(dict.fromkeys(smoke))}", file=sys.stderr)
     print(f"\nwritten to {folder / 'index.html'} and {folder / 'report.md'}")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from sklearn.linear_model import LogisticRegression
 
-from experiments.synthetic import Data, make_task
+from experiments.synthetic import Data, check_sizes, make_task
 from particles.arrays import count
 from particles.domain import Ball
 from particles.estimator import GaussianFeatures, default_energy, flat_features, start_frequencies
@@ -37,6 +37,8 @@ class Config:
         for name in ("n_particles", "n_steps", "save_every", "n_plane"):
             count(getattr(self, name), name)
         count(self.n_show, "n_show", least=2)
+        count(self.seed, "seed", least=0)
+        check_sizes(self.task, self.n, 1, self.dim, 0.0)
 
 
 def run(config: Config) -> xr.Dataset:

@@ -22,7 +22,8 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.svm import SVC
 
 from experiments import metrics, sweep
-from experiments.synthetic import TASKS, Data, make_task
+from experiments.settings import chosen
+from experiments.synthetic import TASKS, Data, check_sizes, make_task
 from particles.arrays import count
 from particles.estimator import PENALTIES, SCALES, GaussianFeatures, ImportanceFeatures, ParticleFeatures
 
@@ -40,6 +41,9 @@ ARRAYS = {name: dims for name, dims in LEARNED.items() if dims}
 SVM_C = (0.3, 1.0, 3.0, 10.0)
 RADIUS, FREQUENCY = np.linspace(0, 3, 31), np.linspace(-3, 3, 61)  # edges; the particles live in a ball of radius 3
 LOGISTIC_C = np.geomspace(1e-2, 1e2, 8)  # inverse penalties of the logistic head, for features with kernel(x, x) = 1
+
+
+LEAST = 40  # training points: every method is tuned by five folds, in each of which both labels must occur
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,14 @@ class Config:
     n_show: int = 100  # test points in the stored Gram matrices
 
     def __post_init__(self) -> None:
-        for name, known in (("tasks", TASKS), ("methods", METHODS)):
-            unknown = set(getattr(self, name)) - set(known)
-            if unknown or not getattr(self, name):
-                raise ValueError(f"{name} must be some of {sorted(known)}, got {getattr(self, name)!r}")
+        chosen(self.tasks, TASKS, "tasks")
+        chosen(self.methods, METHODS, "methods")
         for name in ("n_particles", "n_steps", "n_seeds", "n_show"):
             count(getattr(self, name), name)
+        count(self.seed, "seed", least=0)
+        count(self.n, "n", least=LEAST)
+        for task in self.tasks:
+            check_sizes(task, self.n, self.n_test, self.dim, self.flips)
 
 
 def run(config: Config, **how: Any) -> xr.Dataset:

@@ -24,7 +24,7 @@ from experiments.language_texts import MADE_UP, SIZES, TASKS
 from experiments.linear_plan import PARTS as SHARED_PARTS
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
-from experiments.matching import chosen
+from experiments.settings import chosen
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ def launch(name: str, module: ModuleType, arguments: Sequence[str], parse: Any, 
     if how.preset not in module.PRESETS:
         raise ValueError(f"--preset of {name} must be one of {', '.join(module.PRESETS)}, got {how.preset!r}")
     preset = module.PRESETS[how.preset]
+    _once(how.over, rest)
     configs = {label: parse(module.Config, [*rest, *extra], preset) for label, extra in combinations(how.over, preset).items()}
     if how.dry_run:
         print(outcomes.plan(module, configs, how.results, max(how.workers, 1)))
@@ -79,6 +80,17 @@ class _Parser(argparse.ArgumentParser):
 class _Wide(argparse.HelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=28, width=110)
+
+
+def _once(over: Sequence[str], rest: Sequence[str]) -> None:
+    """ValueError for an option that has values in two places."""
+    names = [text.partition("=")[0].replace("_", "-") for text in over]
+    given = {word.partition("=")[0].removeprefix("--").replace("_", "-") for word in rest if word.startswith("--")}
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--over {name} must be given once, with all values: --over {name}=A,B,C, got {names.count(name)} of them")
+        if name in given:
+            raise ValueError(f"--{name} must be given either itself or as --over {name}, got both")
 
 
 def combinations(over: Sequence[str], preset: Any) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.linear_rows import FAMILIES, ROWS, Row
-from experiments.matching import chosen, epochs_after
+from experiments.settings import chosen, epochs_after
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:

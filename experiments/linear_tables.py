@@ -73,11 +73,13 @@ def ran(ds: xr.Dataset, rows: Iterable[str]) -> xr.Dataset:
 
 def details(ds: xr.Dataset, columns: Columns, title: str, note: str) -> Table:
     """Some columns, denominators that are not positive, and what Phase A did; "-" for a row that did not run on every task."""
-    header = ["row", *columns, "denominators <= 0 [%]", "held-out alignment before", "after"]
+    header = ["row", "seeds", *columns, "denominators <= 0 [%]", "held-out alignment before", "after"]
     rows = []
     for name in (str(name) for name in ds["row"].values):
         one = ds.sel(row=name)
-        cells = [_over_tasks(one[variable].mean("seed"), how, form) for variable, how, form in columns.values()]
+        n_seeds = one["accuracy"].notnull().sum("seed").values
+        cells = [f"{n_seeds.min()}" + (f" to {n_seeds.max()}" if n_seeds.min() < n_seeds.max() else "")]
+        cells += [_over_tasks(one[variable].mean("seed"), how, form) for variable, how, form in columns.values()]
         last = 100 * float(one["nonpositive"].isel(epoch=-1).mean()) if "nonpositive" in one else np.nan
         aligned = (_or_dash(float(one[side].mean()), 3) for side in ("holdout_before", "holdout_after"))
         rows.append([name, *cells, _or_dash(last, 0), *aligned])
@@ -152,9 +154,9 @@ def differences(found: xr.Dataset, gain: Gain) -> Table:
         one = found.sel(pair=name)
         value, low, high = (float(one[end]) for end in ("difference", "low", "high"))
         cells = [signed(gain.scale * value, gain.digits), interval(low, high, scale=gain.scale, digits=gain.digits)]
-        rows.append([str(name), *cells, p_value(float(one["p_corrected"]))])
+        rows.append([str(name), *cells, p_value(float(one["p_corrected"])), str(int(one["n_seeds"]))])
     note = f"{gain.note}; p (Holm): over the lines of our best row, and over the rest"
-    return Table(f"Differences [{gain.unit}]", ["rows", gain.column, "95 % interval", "p"], rows, [note])
+    return Table(f"Differences [{gain.unit}]", ["rows", gain.column, "95 % interval", "p", "seeds"], rows, [note])
 
 
 def said(found: xr.Dataset, k: int, gain: Gain) -> str:

@@ -18,7 +18,7 @@ from experiments import learning_rates, sweep
 from experiments.linear_plan import PARTS as PARTS
 from experiments.linear_plan import SPEED, check, checkpoint, recipe, row_and_rate, units_of
 from experiments.linear_rows import ROWS
-from experiments.matching import chosen
+from experiments.settings import chosen
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:
@@ -88,8 +88,7 @@ REDUCED = {
     "cpu": "width 32, 32 features; text: 256 bytes of 4,000, 12,000 reviews, 1 layer of 4; ListOps: 20 to 100 tokens of 500 to 2,000, "
     "depth 5 of 10, 5 arguments of 10, 8,000 of 96,000 sequences, 2 layers of 6; retrieval: pairs of questions (QQP), 40 words, in "
     "place of pairs of papers in bytes, 2 layers of 4; image: 16x16 of 32x32 grey pixels, 6,000 of 45,000 images, 4 epochs of 200; "
-    "Pathfinder is left out: with 6 dashes of 14 and 16x16 pixels softmax still guesses (50.4 %) after 3 passes over 6,000 images. Text is "
-    "hardly learnt: 59 % at most whatever the row, and no more with two layers, twice the width, rotary positions or 8 passes",
+    "Pathfinder is left out, as nothing is learnt of it at this size",
 }
 
 

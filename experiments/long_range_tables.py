@@ -29,7 +29,8 @@ TEXT = (
 )
 GAIN = Gain("correct", 1, "test accuracy", "test accuracy that the first row gains, over seeds and examples")
 CAPTIONS = {
-    "long_range_accuracy.png": "Test accuracy: a dot a seed, a bar their mean, a triangle the paper's figure at full length and size.",
+    "long_range_accuracy.png": "Test accuracy: a dot a seed, a bar their mean; dotted: always the commonest class of "
+    "our data; a triangle: the paper's figure at full length and size, on its own data, whose commonest class is another.",
     "long_range_differences.png": "Differences of test accuracy with intervals over seeds and examples.",
 }
 COLUMNS = {
@@ -86,6 +87,7 @@ def _accuracies(one: xr.Dataset, ax: Axes) -> None:
     from experiments.plots.panels import ORANGE
 
     task, names = str(one["task"].values), [str(name) for name in one["row"].values]
-    plot_methods(one["accuracy"].rename(row="method"), ax=ax, title=TITLES[task], chance=float(one["chance"].max()))
+    unit, chance = "accuracy [%]; triangles: the paper", float(one["chance"].max())
+    plot_methods(one["accuracy"].rename(row="method"), ax=ax, title=TITLES[task], unit=unit, chance=chance)
     paper = {name: LRA[name][TASKS.index(task)] for name in names if name in LRA}
     ax.plot(list(paper.values()), [names.index(name) for name in paper], "^", color=ORANGE, markersize=5, alpha=0.8)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,6 +31,7 @@ from experiments import plots, sweep
 from experiments.matching_methods import CORE, METHODS, Method, Starts, align, log_repulsion, tokens
 from experiments.matching_rules import RULES, Sequences, known_kernel, make_sequences
 from experiments.report import Section
+from experiments.settings import chosen
 from particles.alignment import Alignment
 from particles.arrays import count, positive
 from particles.features import FourierPair
@@ -75,19 +76,6 @@ class Config:
         positive(self.lr, "lr")
         if count(self.n_features, "n_features") % 2:
             raise ValueError(f"n_features must be even, a cos and a sin for each frequency, got {self.n_features}")
-
-
-def chosen(names: Sequence[str], known: Iterable[str], argument: str) -> None:
-    """ValueError unless `names` are some of the known ones, each at most once."""
-    valid = isinstance(names, Sequence) and not isinstance(names, str) and len(names) > 0
-    if not valid or len(set(names)) < len(names) or set(names) - set(known):
-        raise ValueError(f"{argument} must be some of {list(known)}, each once, got {names!r}")
-
-
-def epochs_after(n_warm: int, n_epochs: int) -> None:
-    """ValueError unless epochs are left after the `n_warm` ones before Phase A."""
-    if count(n_epochs, "n_epochs") <= n_warm:
-        raise ValueError(f"n_epochs must be more than n_warm, of which there are {n_warm}, got {n_epochs}")
 
 
 def run(config: Config, **how: Any) -> xr.Dataset:

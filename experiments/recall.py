@@ -22,9 +22,10 @@ from attention.feature_map import FeatureMap, feature_map
 from attention.linear import kernel_attention
 from attention.relation import CentredAttendAlignment
 from experiments import kernel_claims, plots, sweep
-from experiments.matching import chosen, effective_rank
+from experiments.matching import effective_rank
 from experiments.matching_methods import log_repulsion
 from experiments.report import Section
+from experiments.settings import chosen
 from particles.arrays import count, positive
 from particles.domain import Ball
 from particles.langevin import Langevin

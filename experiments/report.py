@@ -82,11 +82,14 @@ def percent(estimate: Estimate | float, *, digits: int = 1) -> str:
 def verdict(difference: Estimate, *, unit: str = "points", scale: float = 100.0, digits: int = 1) -> str:
     """A gain (first - second, more is better) in words and numbers; an interval that holds 0 is "no difference shown".
 
-    Without an interval it comes from one seed, which cannot tell a better method from a lucky training.
+    Without an interval it comes from one seed, which cannot tell a better method from a lucky training; nor can seeds that all have the
+    same difference, as scores counted in examples may, tell how far others would lie from it.
     """
     value, low, high = (scale * number for number in difference)
     if not math.isfinite(low):
         return f"{signed(value, digits)} {unit} on one seed, no interval"
+    if low == high != 0:
+        return f"{signed(value, digits)} {unit} on every seed, no interval"
     word = "no difference shown" if low <= 0 <= high else "better" if value > 0 else "WORSE"
     gain, left, right = (signed(number, digits) for number in (value, low, high))
     return f"{word} ({gain} {unit}, 95 % interval {left} to {right})"

@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.matching import chosen, epochs_after
 from experiments.sentence_rows import PARTS, ROWS, Row
+from experiments.settings import chosen, epochs_after
 from particles.arrays import count, flag, positive, real
 
 if TYPE_CHECKING:
@@ -102,6 +102,9 @@ class Config:
         chosen((self.part,), PARTS, "part")
         chosen(self.tasks, TASKS, "tasks")
         if self.rows:
+            for part in PARTS:
+                if part != self.part and set(self.rows) <= set(PARTS[part]):
+                    raise ValueError(f"rows are of part {part} (--part {part}), not of part {self.part}, got {self.rows!r}")
             chosen(self.rows, PARTS[self.part], "rows")
         for name in ("n_seeds", "max_length", "batch_size", "n_align", "align_sequences", "dim", "heads", "layers", "ff", "n_features"):
             count(getattr(self, name), name)

@@ -22,6 +22,16 @@ class Data(NamedTuple):
     y_test_noisy: np.ndarray
 
 
+def check_sizes(name: str, n: int, n_test: int, dim: int, flips: float) -> None:
+    """ValueError for a task that `make_task` cannot draw."""
+    if name not in TASKS:
+        raise ValueError(f"name must be one of {sorted(TASKS)}, got {name!r}")
+    for value, argument, least in ((n, "n", 2), (n_test, "n_test", 1), (dim, "dim", TASKS[name][1])):
+        count(value, argument, least=least)
+    if not 0 <= real(flips, "flips") <= 0.5:
+        raise ValueError(f"flips must lie in [0, 0.5], got {flips!r}")
+
+
 def make_task(
     name: str,
     *,
@@ -49,12 +59,8 @@ def make_task(
     ValueError
         On an unknown name, sizes below their minimum, or `flips` outside [0, 1/2].
     """
-    if name not in TASKS:
-        raise ValueError(f"name must be one of {sorted(TASKS)}, got {name!r}")
-    build, least_dim = TASKS[name]
-    n, n_test, dim = count(n, "n", least=2), count(n_test, "n_test"), count(dim, "dim", least=least_dim)
-    if not 0 <= real(flips, "flips") <= 0.5:
-        raise ValueError(f"flips must lie in [0, 0.5], got {flips!r}")
+    check_sizes(name, n, n_test, dim, flips)
+    build = TASKS[name][0]
     rng = np.random.default_rng(rng)
     score = build(dim, rng)
     rotation = np.linalg.qr(rng.standard_normal((dim, dim)))[0]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.matching import chosen
+from experiments.settings import chosen
 from particles.arrays import count, positive
 
 if TYPE_CHECKING:

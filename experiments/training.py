@@ -35,7 +35,7 @@ from attention.finetune import PRECISIONS, checked_settings, predict, train
 from attention.model import Transformer
 from experiments import metrics
 from experiments.data import Batches, Dataset, Split
-from experiments.matching import chosen, epochs_after
+from experiments.settings import chosen, epochs_after
 from experiments.temperature import fit_temperature, tempered_scores
 from particles.arrays import count, flag, positive, real
 

@@ -30,8 +30,8 @@ from attention.huggingface import attach
 from attention.seeds import derived_seed
 from experiments import conversion, glue, sweep, transfer_tables
 from experiments import transfer_students as students
-from experiments.matching import chosen
 from experiments.report import Section
+from experiments.settings import chosen
 from experiments.transfer_students import ROWS
 from experiments.transfer_tables import FROZEN, NONE, OWN, RANDOM
 from particles.arrays import count, flag, positive

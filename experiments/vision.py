@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from experiments.matching import chosen, epochs_after
+from experiments.settings import chosen, epochs_after
 from experiments.vision_rows import BOTTLENECK, MAIN, NARROW, NORMS, ROWS, SAMPLING, SIZES, TUNED, model_config
 from particles.arrays import count, positive
 

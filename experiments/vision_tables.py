@@ -257,11 +257,12 @@ def _norm_verdicts(ds: xr.Dataset) -> list[str]:
     lines = []
     for row in [row for row in NORMS if row in ds["row"].values]:
         tokens, norms = norms_of(ds, row)
-        if len(tokens) > 1 and len(norms):
-            slopes = [slope(tokens, each) for each in norms]
+        if len(tokens) > 2 and len(norms):
+            slopes, ends = ([slope(tokens[k:], each[k:]) for each in norms] for k in (0, len(tokens) - 2))
             word = "grows" if min(slopes) > 0.1 else "does not grow" if max(slopes) <= 0.1 else "grows on some seeds only"
             found = f"exponents {min(slopes):.2f} to {max(slopes):.2f}" if len(slopes) > 1 else f"exponent {slopes[0]:.2f} on one seed"
-            lines.append(f"spectral norm of {row} {word} with the number of tokens ({found}).")
+            local = f"{min(ends):.2f} to {max(ends):.2f}" if len(ends) > 1 else f"{ends[0]:.2f}"
+            lines.append(f"spectral norm of {row} {word} with the number of tokens ({found}; {local} between the two largest numbers).")
     return lines
 
 

@@ -56,6 +56,8 @@ def kernel_dataset(accuracy: np.ndarray) -> xr.Dataset:
         (Estimate(0.1, -0.1, 0.3), "no difference shown (+10.0 points, 95 % interval -10.0 to +30.0)"),
         (Estimate(0.1, 0.0, 0.2), "no difference shown (+10.0 points, 95 % interval 0.0 to +20.0)"),
         (Estimate(0.1, -math.inf, math.inf), "+10.0 points on one seed, no interval"),
+        (Estimate(0.1, 0.1, 0.1), "+10.0 points on every seed, no interval"),
+        (Estimate(0.0, 0.0, 0.0), "no difference shown (0.0 points, 95 % interval 0.0 to 0.0)"),
         (Estimate(-0.1, math.nan, math.nan), "-10.0 points on one seed, no interval"),
         (Estimate(-0.0004, -0.1, 0.0004), "no difference shown (0.0 points, 95 % interval -10.0 to 0.0)"),
     ],

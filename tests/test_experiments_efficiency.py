@@ -6,8 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+import xarray as xr
 
-from experiments import efficiency, resources
+from experiments import efficiency, efficiency_tables, resources
 from experiments.efficiency import PRESETS, ROWS, Config
 from experiments.efficiency_tables import crossover, exponent, section
 from experiments.units import gather, record
@@ -54,6 +55,16 @@ def test_crossover_is_where_the_ratio_passes_one_for_good() -> None:
     assert crossover(n, n / 1e9, n) == 0
     assert np.isinf(crossover(n, n**2, n))
     assert np.isnan(crossover(n, np.full(6, np.nan), n))
+
+
+def test_a_row_that_was_measured_up_to_less_says_up_to_where() -> None:
+    lengths = np.array([256, 1024, 4096, 16384])
+    seconds = np.stack([lengths**2.0, np.where(lengths < 16384, lengths**2.5, np.nan)])[None, ..., None]
+    values = (("mode", "row", "length", "seed"), seconds)
+    coords = {"mode": ["training"], "row": ["softmax", "softmax, matrix"], "length": lengths, "seed": [0]}
+    ds = xr.Dataset({"seconds": values, "memory": values}, coords, {"finished": 1, "planned": 1})
+    mode = efficiency_tables._modes(ds)["training"]
+    assert [row[-1] for row in efficiency_tables._mode_table(mode, "training").rows] == ["", "not up to 4096"]
 
 
 def test_units_have_every_mode_and_length_once_a_seed() -> None:

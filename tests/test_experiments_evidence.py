@@ -169,7 +169,12 @@ def test_the_command_writes_both_files(tmp_path, capsys):
     planted(tmp_path / "units", coulomb_synthetic.PRESETS["smoke"], best_possible)
     evidence.main(evidence.Config(results=(str(tmp_path / "units"),), out=str(tmp_path / "page")))
     assert {path.name for path in (tmp_path / "page").iterdir()} == {"index.html", "report.md", "figures"}
-    assert "not run" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "not run" in said.out
+    assert "no claim is judged by results of the preset smoke, here of coulomb_synthetic" in said.err
+    (tmp_path / "nothing").mkdir()
+    evidence.main(evidence.Config(results=(str(tmp_path / "nothing"),), out=str(tmp_path / "page")))
+    assert "no finished units in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

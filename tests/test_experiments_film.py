@@ -63,7 +63,15 @@ def test_the_film_of_the_readme_is_below_a_megabyte_and_the_particles_win(tmp_pa
     assert plots.animate_learning(learned, tmp_path / "learning.gif").stat().st_size < 1e6
 
 
-@pytest.mark.parametrize(("options", "words"), [({"n_show": 1}, "n_show must be an integer of at least 2"), ({"n_steps": 0}, "n_steps")])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_show": 1}, "n_show must be an integer of at least 2"),
+        ({"n_steps": 0}, "n_steps"),
+        ({"task": "ring3", "dim": 2}, "dim"),
+        ({"n": 1}, "n must be"),
+    ],
+)
 def test_bad_sizes_are_named(options, words):
     with pytest.raises(ValueError, match=words):
         film.Config(**options)

@@ -87,6 +87,12 @@ def test_bars_on_two_seeds():
         ({"tasks": ()}, "tasks"),
         ({"methods": ("rbf",)}, "methods"),
         ({"n_seeds": 0}, "n_seeds"),
+        ({"tasks": ("iso", "iso")}, "tasks must be .* each once"),
+        ({"n": 39}, "n must be an integer of at least 40, got 39"),
+        ({"n_test": 0}, "n_test"),
+        ({"dim": 2, "tasks": ("ring3",)}, "dim must be an integer of at least 3, got 2"),
+        ({"flips": 0.6}, r"flips must lie in \[0, 0.5\], got 0.6"),
+        ({"seed": -1}, "seed"),
         ({"n_particles": -1}, "n_particles"),
     ],
 )

@@ -69,6 +69,8 @@ def test_units_come_seed_by_seed_and_as_asked() -> None:
 def test_an_impossible_setting_is_refused_by_name(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=field):
         Config(**{field: value})
+    with pytest.raises(ValueError, match=r"rows are of part ablations \(--part ablations\), not of part main"):
+        Config(rows=("K-elu shuffled",))
 
 
 def test_both_parts_share_their_results_and_any_setting_makes_its_own() -> None:

@@ -351,6 +351,9 @@ def test_a_plan_warns_of_memory_that_is_not_here_and_says_when_nothing_is_to_do(
         (["sweep", "planted", "--over", "lam"], "--over must look like OPTION=A,B, got 'lam'"),
         (["sweep", "planted", "--over", "lam=1,"], "--over must look like OPTION=A,B"),
         (["sweep", "planted", "--over", "bogus=1,2"], "--over bogus: the experiment has no option --bogus"),
+        (["sweep", "planted", "--over", "lam=1,2", "--over", "lam=3"], "--over lam must be given once"),
+        (["sweep", "planted", "--lam", "1", "--over", "lam=2,3"], "--lam must be given either itself or as --over lam"),
+        (["sweep", "planted", "--lam=1", "--over", "lam=2,3"], "--lam must be given either itself or as --over lam"),
         (["sweep"], "sweep needs the name of an experiment"),
     ],
 )

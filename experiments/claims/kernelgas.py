@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from experiments.claims.claim import Claim, Region, greater, less, within
@@ -15,7 +16,14 @@ ZONE = 0.5  # points up to which a gain is none
 HIDDEN = ("ring3", "xor2")  # tasks whose labels have hidden structure
 LONG = {"listops": "ListOps", "text": "Text", "retrieval": "Retrieval", "image": "Image", "pathfinder": "Pathfinder"}
 TEXTS = {"shakespeare": "Shakespeare's characters", "wikitext2": "WikiText-2's pieces of words"}
-CLAIMED = ("flexformer", "flexformer-nonstationary", "softmaxfeat, align, unfreeze", "softmaxfeat, learned", "exponential")
+CLAIMED = (
+    "flexformer", "flexformer-nonstationary", "softmaxfeat, align, unfreeze", "softmaxfeat, learned", "softmaxfeat, narrow start",
+    "exponential",
+)  # fmt: skip
+
+
+_ALL = Region((0.5, math.inf), (0.5, math.inf), "1: all pass")  # of numbers that are 0 or 1
+_NONE = Region((-math.inf, 0.5), (-math.inf, 0.5), "0: none passes")
 
 
 def _claim(name: str, says: str, table: str, bar: str, experiment: str, rule: Rule, region: Region, command: str = "") -> Claim:
@@ -27,9 +35,9 @@ def _claim(name: str, says: str, table: str, bar: str, experiment: str, rule: Ru
 
 def _gas() -> Iterator[Claim]:
     says = "The particles obey every exact law of the gas that is tested"
-    yield _claim("laws of the gas hold", says, "laws", "all", "gas", worst("passed", most=False), greater(0.5))
+    yield _claim("laws of the gas hold", says, "laws", "all", "gas", worst("passed", most=False), _ALL)
     says = "The same tests reject the same runs under a label that is 20 % off"
-    yield _claim("false labels are rejected", says, "laws", "all", "gas", worst("passed_control"), less(0.5))
+    yield _claim("false labels are rejected", says, "laws", "all", "gas", worst("passed_control"), _NONE)
 
 
 def _hidden() -> Iterator[Claim]:
@@ -87,7 +95,8 @@ def _recall() -> Iterator[Claim]:
     table, name = "associative recall", "recall"
     says = "Signed features with an output norm recall more than positive ones of the same size"
     rule = difference(
-        {"method": "flexformer, output norm"}, {"method": "favor, learned"}, {"method": "hedgehog"}, {"method": "softmaxfeat, learned"}
+        {"method": "flexformer, output norm"},
+        *({"method": name} for name in ("favor, learned", "hedgehog", "hedgehog, output norm", "softmaxfeat, learned")),
     )
     yield _claim("recall: signed beats positive", says, table, "10 points", name, rule, greater(10))
     says = "With the denominator as printed, Flexformer recalls next to nothing"

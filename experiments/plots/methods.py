@@ -70,17 +70,22 @@ def styles(methods: xr.DataArray) -> dict[str, dict[str, Any]]:
     return {name: {"color": colour, "linestyle": line, "marker": marker} for name, (colour, line, marker) in found.items()}
 
 
+COLUMNS = 3  # panels side by side, so that a page's width leaves words legible
+
+
 def figure_accuracy(
     ds: xr.Dataset, *, labels: dict[str, str] | None = None, chance: Sequence[float | None] | None = None, title: str = "{task}"
 ) -> Figure:
     """Accuracy of every method and seed, one panel a task."""
     tasks = [str(task) for task in ds["task"].values]
-    figure, axes = panels_of(len(tasks), 1.5 + 4.6 * len(tasks), 1.2 + 0.36 * ds.sizes["method"])
+    columns = min(len(tasks), COLUMNS)
+    n_rows = -(-len(tasks) // columns)
+    figure, axes = panels_of(len(tasks), 1.5 + 4.6 * columns, (1.2 + 0.36 * ds.sizes["method"]) * n_rows, n_rows)
     for k, (task, ax) in enumerate(zip(tasks, axes)):
         plot_methods(
             ds["accuracy"].sel(task=task), ax=ax, labels=labels, title=title.format(task=task), chance=None if chance is None else chance[k]
         )
-        if k:
+        if k % columns:
             ax.set_yticklabels([])
     return figure
 
