@@ -146,7 +146,9 @@ class _Together:
     """Blocks of rows along time; without gradients each is put in its place while it is at hand, and let go."""
 
     def __init__(self, time: int) -> None:
-        self.time, self.parts, self.whole = time, list[Rows](), list[Tensor]()
+        self.time = time
+        self.parts: list[Rows] = []
+        self.whole: list[Tensor] = []
 
     def add(self, start: int, rows: Rows) -> None:
         """The rows from `start` on, behind those that are there."""

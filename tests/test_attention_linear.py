@@ -474,7 +474,6 @@ for n in (64, 100):
 """
 
 
-@pytest.mark.slow
 def test_is_one_graph_to_torch_compile_and_imports_silently():
     """In a process of its own: the shape checks that run in these tests would break the graph."""
     done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False)
