@@ -83,7 +83,6 @@ def figure(ds: xr.Dataset) -> Figure:
     if "uniform" in ds["row"].values:
         floor = float(ds["spearman"].sel(row="uniform").mean())
         axes[0].axvline(floor, color=plots.GREY, linestyle=":")
-        axes[0].text(floor, -0.75, "uniform attention", fontsize=8, color="#555555", ha="center")
     drawn_rows = [row for row in STYLES if "kl" in ds and row in ds["row"].values and "sentences" in ds["setting"].values]
     for row in drawn_rows:
         line = ds["kl"].sel(row=row, setting="sentences").mean(("seed", "head"))

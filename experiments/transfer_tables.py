@@ -149,10 +149,11 @@ def _differences(ds: xr.Dataset) -> Table:
         ends = interval(one["low"], one["high"], digits=1)
         p = [p_value(one[name]) for name in ("p", "p_corrected")]
         rows.append([one["pair"], TITLES[one["task"]], signed(one["difference"]), ends, *p, str(one["n_seeds"])])
+    single = any(one["n_seeds"] == 1 for one in found)
     notes = [
         "accuracy in points, over seeds and test rows (CoLA too); STS-B: squared error of the scaled score, times -1000, more is better",
         f"p of no difference; corrected: over the {sum(one['p'] == one['p'] for one in found)} lines of the table that have one (Holm)",
-        "one seed: what training again would change is not known, so there is neither interval nor p",
+        *(["one seed: what training again would change is not known, so there is neither interval nor p"] if single else []),
     ]
     return Table("Rows in pairs", ["rows", "task", "difference", "95 % interval", "p", "corrected", "seeds"], rows, notes)
 

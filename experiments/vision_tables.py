@@ -233,7 +233,7 @@ def _norm_table(ds: xr.Dataset) -> Table:
     for row in [row for row in NORMS if row in ds["row"].values]:
         tokens, norms = norms_of(ds, row)
         if len(tokens):
-            growth = f"{slope(tokens, norms.mean(0)):.2f}" if len(tokens) > 1 else "-"
+            growth = f"{slope(tokens, norms.mean(0)):z.2f}" if len(tokens) > 1 else "-"
             rows.append([row, *(f"{value:.3g}" for value in norms.mean(0)), growth])
     header = ["attention", *(f"{n:.0f} tokens" for n in tokens), "exponent"]
     note = "N(0, 1) tokens of width 32, random tokens as landmarks; exponent: slope of the logarithms"
@@ -260,8 +260,8 @@ def _norm_verdicts(ds: xr.Dataset) -> list[str]:
         if len(tokens) > 2 and len(norms):
             slopes, ends = ([slope(tokens[k:], each[k:]) for each in norms] for k in (0, len(tokens) - 2))
             word = "grows" if min(slopes) > 0.1 else "does not grow" if max(slopes) <= 0.1 else "grows on some seeds only"
-            found = f"exponents {min(slopes):.2f} to {max(slopes):.2f}" if len(slopes) > 1 else f"exponent {slopes[0]:.2f} on one seed"
-            local = f"{min(ends):.2f} to {max(ends):.2f}" if len(ends) > 1 else f"{ends[0]:.2f}"
+            found = f"exponents {min(slopes):z.2f} to {max(slopes):z.2f}" if len(slopes) > 1 else f"exponent {slopes[0]:z.2f} on one seed"
+            local = f"{min(ends):z.2f} to {max(ends):z.2f}" if len(ends) > 1 else f"{ends[0]:z.2f}"
             lines.append(f"spectral norm of {row} {word} with the number of tokens ({found}; {local} between the two largest numbers).")
     return lines
 

@@ -40,7 +40,7 @@ def plot_lengths_of(values: xr.DataArray, *, ax: Axes | None = None, title: str 
             continue
         part = values.sel(row=name).transpose("length", "seed")
         slope = exponent(lengths, part.values).value
-        label = f"{name}, {slope:.2f}" if np.isfinite(slope) else name
+        label = f"{name}, {slope:z.2f}" if np.isfinite(slope) else name
         ax.plot(lengths, scale * part.mean("seed"), color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.3, label=label)
     ax.set_xscale("log", base=2)
     ax.set_yscale("log")
