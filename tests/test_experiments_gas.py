@@ -66,6 +66,9 @@ def test_its_one_unit_counts_as_finished(dataset):
 def test_section_says_what_holds(dataset, tmp_path):
     text = str(sections.section("gas", dataset))
     assert "7 of 7 laws hold; 6 of 6 controls are rejected." in text
+    assert "too small" not in text
+    weak = dataset.assign(passed_control=dataset["passed_control"] | (dataset["law"] == dataset["law"][0]))
+    assert "5 of 6 controls are rejected. Where a control is not rejected the run is too small" in str(sections.gas(weak))
     stored = report.load(report.store(dataset, tmp_path / "gas.zarr"))
     figure = sections.figures("gas", stored)["gas.png"]
     assert len(figure.axes) == 4
