@@ -76,7 +76,7 @@ def gas(ds: xr.Dataset) -> Section:
     n_passed = int(ds["passed"].sum()) + (error < 1e-12)
     words = f"{n_passed} of {len(rows)} laws hold; {int((~ds['passed_control']).sum())} of {ds.sizes['law']} controls are rejected."
     if ds["passed_control"].any():
-        words += " Where a control is not rejected the run is too small to tell a false label from a true one, and that its law holds says little."
+        words += " Where a control is not rejected the run is too small to tell false from true, and that its law holds says little."
     text = (
         "Before particles learn anything, they are checked. A gas that repels itself by -log r in a trap |x|²/2 has laws that are exact "
         "for every number of particles, and known shapes when there are many."
