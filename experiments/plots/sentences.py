@@ -73,23 +73,27 @@ def figure_ablations(ds: xr.Dataset) -> Figure:
     task = str(ds.task.values[int(counted.values.argmax())])
     one = ds.accuracy.sel(task=task)
     ran = {panel: ABLATIONS[panel] for panel in sentence_tables.panels(ds.sel(task=[task]))}
-    figure, panels = panels_of(len(ran), 12, 6.4, n_rows=2)
+    n_rows = min(2, len(ran))
+    columns = -(-len(ran) // n_rows)
+    figure, panels = panels_of(len(ran), 12, 3.2 * n_rows, n_rows)
     for axes, (panel, changes) in zip(panels, ran.items(), strict=True):
         _panel(axes, one, list(changes))
-        finish(axes, panel, "", "accuracy [%]" if axes in (panels[0], panels[-(-len(ran) // 2)]) else "")
-    legend_beside(panels[-(-len(ran) // 2) - 1])
+        finish(axes, panel, "", "accuracy [%]" if axes in panels[::columns] else "")
+    legend_beside(panels[columns - 1])
     figure.suptitle(TITLES[task], fontsize=11, x=0.01, ha="left")
     return figure
 
 
 def _panel(axes: Axes, accuracy: xr.DataArray, changes: list[str]) -> None:
     """One panel of the ablations: K-x filled, V-x open; first as in the main table, then changed."""
+    named: set[str] = set()
     for shift, (name, colour) in zip((-0.24, 0.0, 0.24), _COLOURS.items(), strict=True):
         for place, what in enumerate(["", *changes]):
             for kind, nudge in (("K", 0.0), ("V", 0.09)):
                 for row in _rows(accuracy, what, kind, name):
                     mean, low, high = _interval(100 * accuracy.sel(row=row).values)
-                    x, label = place + shift + nudge, f"{kind}-{name}" if place == 0 else None
+                    x, label = place + shift + nudge, None if f"{kind}-{name}" in named else f"{kind}-{name}"
+                    named.add(f"{kind}-{name}")
                     axes.plot([x, x], [low, high], color=colour, linewidth=1.6)
                     axes.plot([x], [mean], "o", color=colour, markerfacecolor=colour if kind == "K" else "white", label=label)
     axes.axvline(0.5, color=GREY, linewidth=1, linestyle=":")
