@@ -32,7 +32,7 @@ SCORES = {  # column: (variable, factor, digits)
 }
 TIMES = {"training CPU s": ("cpu_seconds", "training_seconds", 0), "test s": ("inference_seconds", "inference_seconds", 1)}
 RELIABLE = ("softmax", "Performer", "V-softmaxfeat", "K-softmaxfeat", "V-softplus", "K-softplus")
-EARLY = "0.0 throughout: Phase A keeps the particles of the best held-out alignment, which came within the fewer steps"
+EARLY = "a line of 0.0 to 0.0: Phase A keeps the particles of the best held-out alignment, which came within the fewer steps"
 FEW = 3  # seeds below which Student's intervals are too wide to draw
 Pair = tuple[str, str]
 
